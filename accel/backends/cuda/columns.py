@@ -29,8 +29,7 @@ _MODULE = "backends.cuda.lower_columns"
 _LOWER = "i8[2] i8[3] u1[1] u8[1] i8[1]w float i8[2]w i8[2]w i4[1]w i4[2]w i4[2]w"
 _lower = UNIT.function(_MODULE, "lower", _LOWER)
 _device_bytes = UNIT.function(_MODULE, "device_bytes", "i8[2] i8[3] int int int float i8[1]w")
-write_owners = UNIT.function(_MODULE, "write_owners", "i8[2] i8[1] i4[1]w")
-write_fixups = UNIT.function(_MODULE, "write_fixups", "u8[1]w i8[1] int int u8[1] i4[2]w")
+write_items = UNIT.function(_MODULE, "write_items", "u1[1] int i8[2] i8[1] i8[1] u8[1] u8[1]w i4[1]w int")
 
 _NARROW = 1 << 16  # longer than any side of a file
 
@@ -79,9 +78,9 @@ def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
     )
     schedule.scratch.take(int(numbers[-1]) - schedule.scratch.take(0))
     if made:
-        schedule.launch(0, "coefficients", COEFFICIENT_JOB).add_all(jobs[:made], np.ones(made, np.int64))
+        schedule.launch(0, "coefficients", COEFFICIENT_JOB).add_all(jobs[:made])
     blocks = -(-height // TILE_ROWS) * -(-width // TILE_COLUMNS)
-    schedule.launch(1, f"pass{channels}", PASS).add_all(passes, np.full(count, blocks))
+    schedule.launch(1, f"pass{channels}", PASS).add_all(passes, blocks)
     return schedule
 
 

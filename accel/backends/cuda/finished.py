@@ -130,7 +130,7 @@ def room(plan: Plan, files: Files) -> int:
     tiles = (height // 8 + 1) * (width // 8 + 1)
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
     size = len(files) * (each + 4 * tiles + 4 * (height + width)) + (1 << 15)
-    boxes, channels = _wanted(plan)
+    boxes, channels = wanted_of(plan)
     if not columns.accepts(plan):
         size += sum(map(sent_bytes, plan.decodes))
     box, bytes_of = boxes[:, 2] * boxes[:, 3], files.places[:, 1]
@@ -138,17 +138,18 @@ def room(plan: Plan, files: Files) -> int:
     return int(size + 4 * blocks.sum() + bytes_of.sum() // 6 + (channels * box * ~files.plain()).sum())
 
 
-def _wanted(plan: Plan) -> tuple[Numbers, Numbers]:
+def wanted_of(plan: Plan) -> tuple[Numbers, Numbers]:
     """The boxes that a plan decodes, and their channels: int64 [n, 4] and [n]."""
     if columns.accepts(plan):
         return plan.columns.boxes, np.full(len(plan.columns.boxes), plan.columns.channels)
-    return np.array([each.box for each in plan.decodes], np.int64), np.array([each.channels for each in plan.decodes])
+    boxes = np.array([each.box for each in plan.decodes], np.int64).reshape(-1, 4)
+    return boxes, np.array([each.channels for each in plan.decodes], np.int64)
 
 
 def parts(plan: Plan, files: Files, options: Options, sizes: Numbers) -> Arrays:
     """The arrays for a plan of files (see ``Section``); none if it decodes no file. ``sizes``: ``Section.BYTES``."""
     lower: Any = columns.schedule_of if columns.accepts(plan) else schedule_of
-    boxes, channels = _wanted(plan)
+    boxes, channels = wanted_of(plan)
     made = finish(
         len(files),
         requests.together(files, boxes, channels, options, _none_apart),
@@ -208,22 +209,21 @@ def finish(
         for sent in schedule.sent:
             filled(upload, sent)
     listed: list[tuple[int, int, int, int]] = []
-    fixups = []
+    counts = [(launch.count, launch.dtype) for launch, *_ in launches] + [(len(numbers), PICTURE)]
+    fixups, fixed = np.empty(sum([count * len(_words(dtype)) for count, dtype in counts]), np.int32), 0
     if batch is not None:
         segments, *owners, pictures = offsets.tolist()
-        for array, start in ((batch.segments, segments), (batch.pictures, pictures)):
-            program[start : start + array.nbytes] = array.view(np.uint8)
-        columns.write_owners(batch.each, offsets[1:], program.view(np.int32))
+        program[segments : segments + batch.segments.nbytes] = batch.segments.view(np.uint8)
+        bases, items_of = _bases(segments, 0), batch.pictures.view(np.uint8)
+        given = offsets[1:-1], _words(PICTURE), bases, words, fixups, 0
+        fixed = columns.write_items(items_of, pictures, batch.each, *given)
         rows = zip(LAUNCHES, totals, owners, strict=True)
         listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in rows if total]
-        bases = _bases(UPLOAD=segments, SCRATCH=0, FILES=0)
-        fixups = [_fixed(words, PICTURE, pictures, len(batch.pictures), bases)]
-    regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
-    regions[Region.DECODED] = place(Region.SCRATCH, 0)
+    regions = _bases(behind, scratch)
     for launch, items, owner in launches:
-        for start, array in ((items, launch.items()), (owner, launch.owners())):
-            upload[start : start + array.nbytes] = array.view(np.uint8)
-        fixups.append(_fixed(words, launch.dtype, behind + items, launch.count, regions))
+        blocks, to = np.array([launch.blocks], np.int64), np.array([behind + owner], np.int64)
+        given = to, _words(launch.dtype), regions, words, fixups, fixed
+        fixed = columns.write_items(launch.items(), behind + items, blocks, *given)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     on_host = np.flatnonzero(addresses == 0).tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
@@ -251,7 +251,7 @@ def finish(
         np.array(listed, np.int64).reshape(-1, 4),
         pieces,
         program,
-        np.concatenate(fixups) if fixups else np.zeros(0, np.int32),
+        fixups,
         np.array(holes, np.int64).reshape(-1, 2),
         *(numbers, points, known, headers),
     ]
@@ -270,22 +270,10 @@ _program = Scratch()
 _APART = 512  # bytes that the parts of the device's memory are aligned to
 
 
-def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
-    """Bases that move places by these offsets in their regions."""
-    return np.array([place(region, offsets[name]) if name in offsets else 0 for name, region in _REGIONS], np.uint64)
-
-
-_REGIONS = [*Region.__members__.items()]
-
-
-def _fixed(
-    words: npt.NDArray[np.uint64], dtype: np.dtype[Any], start: int, count: int, bases: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int32]:
-    """Move the places in ``count`` structures from the offset ``start`` on by bases; return the words that they are."""
-    fields = _words(dtype)
-    fixups = np.empty((count, len(fields)), np.int32)
-    columns.write_fixups(words, fields, start // 8, dtype.itemsize // 8, bases, fixups)
-    return fixups.reshape(-1)
+def _bases(upload: int, scratch: int) -> npt.NDArray[np.uint64]:
+    """Bases that move places by these offsets in their regions; the decoder's pixels begin scratch memory."""
+    begin = place(Region.UPLOAD, upload), place(Region.SCRATCH, scratch), place(Region.RESULT, 0)
+    return np.array([0, *begin, place(Region.FILES, 0), place(Region.SCRATCH, 0)], np.uint64)
 
 
 @cache

@@ -177,32 +177,33 @@ def lower(
 
 
 @njit
-def write_owners(blocks: Any, offsets: Any, program: Any) -> int:
-    """Write the number of every block's item to a program, int32 [...], from a launch's offset on, in bytes.
-
-    ``blocks``: int64 [launches, items], the blocks of each item.
-    """
-    for k in range(len(blocks)):
-        at = offsets[k] // 4
-        for n in range(blocks.shape[1]):
-            for _ in range(blocks[k, n]):
-                program[at] = n
-                at += 1
-    return 0
-
-
-@njit
-def write_fixups(words: Any, fields: Any, start: int, size: int, bases: Any, fixups: Any) -> int:
-    """Turn places in structures into others, and note where they are.
+def write_items(
+    items: Any, at: int, blocks: Any, owners: Any, fields: Any, bases: Any, words: Any, fixups: Any, first: int
+) -> int:
+    """Write the items of launches to a program, turn their places into others, and note where these are.
 
     Args:
-        words: uint64 [...], in which structures of ``size`` words begin at ``start``, as many as ``fixups`` has rows.
-        fields: int64 [k], the words of a structure that are places. bases: what is added to them, by their region.
-        fixups: int32 [structures, k], to be filled with the positions of places in ``words``.
+        items: uint8 [...], n structures, which get their place ``at``, in bytes.
+        blocks: int64 [launches, n], the blocks of each item. owners: int64 [launches], where every block's item goes.
+        fields: int64 [k], the 64-bit words of a structure that are places. bases: what is added to these, by region.
+        words: uint64 [...], the program. fixups: int32 [...], gets the positions of the places from ``first`` on.
+
+    Returns:
+        The end of what was written to ``fixups``.
     """
-    for n in range(len(fixups)):
+    numbers, source, begin, count = words.view(np.int32), items.view(np.uint64), at // 8, blocks.shape[1]
+    for k in range(len(source)):
+        words[begin + k] = source[k]
+    for k in range(len(blocks)):
+        to = owners[k] // 4
+        for n in range(count):
+            for _ in range(blocks[k, n]):
+                numbers[to] = n
+                to += 1
+    for n in range(count):
         for k in range(len(fields)):
-            at = start + n * size + fields[k]
-            fixups[n, k] = at
-            words[at] = (words[at] & _OFFSET) + bases[words[at] >> _REGION]
-    return 0
+            word = begin + n * (len(source) // count) + fields[k]
+            fixups[first] = word
+            first += 1
+            words[word] = (words[word] & _OFFSET) + bases[words[word] >> _REGION]
+    return first
