@@ -94,6 +94,11 @@ class ColumnPlan(LatePlan):
         top, left, height, width = boxes[position].tolist()
         return Decode(rows.sources[position], channels, (top, left, height, width), (Item(position, (), table),))
 
+    @cached_property
+    def longest(self) -> int:
+        """The largest number of an axis."""
+        return int(self.columns.axes.max())
+
     @property
     def example(self) -> Stage:
         """A pass with the filter that all images have."""

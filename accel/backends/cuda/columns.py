@@ -16,6 +16,7 @@ from PIL.Image import Resampling
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, TILE_COLUMNS, TILE_ROWS
 from accel.backends.cuda.regions import ALIGNED
 from accel.backends.cuda.schedule import Schedule
+from accel.backends.shared.identity_cache import IdentityCache
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan, bits
@@ -40,7 +41,7 @@ def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
         return False
     columns = plan.columns
     on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
-    return not on_host and int(columns.axes.max()) < _NARROW and max(plan.shape[2:]) < _NARROW
+    return not on_host and plan.longest < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
 def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
@@ -48,10 +49,10 @@ def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
     schedule, columns = Schedule(), plan.columns
     count, channels, height, width = plan.shape
     places = sources.copy()
-    for number in np.flatnonzero(sources == 0).tolist():
+    for number in (sources == 0).nonzero()[0].tolist():
         places[number] = schedule.upload.take(int(columns.boxes[number, 2:].prod()) * channels)
     schedule.pixels = places.tolist()
-    table, colour = bits(columns.table), columns.fill
+    table, colour = _bits(columns.table), columns.fill
     values, fills = schedule.send("table", table.nbytes, lambda: [table]), 0
     windows = [np.empty((count, 0), np.int32)] * 2
     listed = [0, 0]
@@ -85,6 +86,7 @@ def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
 
 
 _ENTRIES = ALIGNED // 4
+_bits = IdentityCache(bits, 256)
 
 
 def _support(code: int) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, offset_of, place
-from accel.backends.cuda.jpeg import index, requests
+from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
-from accel.backends.cuda.jpeg.described import describe, places
-from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
+from accel.backends.cuda.jpeg.described import describe
+from accel.backends.cuda.jpeg.layout import PICTURE, PIXELS, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
 from accel.backends.cuda.lowering import schedule_of, sent_bytes
 from accel.backends.cuda.regions import ALIGNED, Region
@@ -180,27 +181,27 @@ def finish(
         fill: calls functions that fill in what is sent, in any order; None: one after another.
     """
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
-    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((0, 5), np.int64), _NO_HEADERS
+    batch, numbers, known, headers = None, _NO_NUMBERS, _NO_KNOWN, _NO_HEADERS
+    indexed = wanted = misfits = 0
     addresses = np.zeros(count, np.uint64) if addresses is None else addresses
     if chosen is not None and found is not None and found.batch is not None:
         batch, numbers, known = found.batch, chosen.numbers[found.accepted], found.known.table[found.accepted]
-        if known[:, index.WANTED].any():
-            headers = found.headers[found.accepted]
-        addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
+        _, indexed, wanted, misfits, _ = (known != 0).sum(0).tolist()  # in the order of ``index``
+        headers = found.headers[found.accepted] if wanted else headers
+        addresses[numbers] = place(Region.DECODED, 0) + batch.memory[0, PIXELS]
     schedule = lower(addresses)
     launches = placed(schedule)
 
     bytes_of, totals, scratch, size = [0], [0] * len(LAUNCHES), 0, 0
-    (report, report_size), points, cleared = (0, 0), np.zeros((2, 0), np.int64), (0, 0)
-    pieces = np.zeros((0, 2), np.int64)
+    (report, report_size), cleared, pieces, points = (0, 0), (0, 0), _NO_PIECES, _NO_PIECES.T
     if chosen is not None and found is not None and batch is not None:
-        totals, scratch, cleared = batch.each.sum(1).tolist(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
-        bytes_of = [batch.segments.nbytes, *(4 * total for total in totals), batch.pictures.nbytes]
-        (report, report_size), both = batch.report()
-        points = np.stack(both) if len(headers) else points
-        pieces = np.stack([chosen.starts, chosen.sizes], 1)[np.sort(found.accepted)]
+        totals, scratch, cleared = batch.totals, -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
+        bytes_of = [batch.segments.nbytes, *[4 * total for total in totals], batch.pictures.nbytes]
+        report, report_size = batch.report()
+        points = batch.points() if wanted else points
+        pieces = found.files[found.good, :2]
         size = int((chosen.starts + chosen.sizes).max())
-    offsets, behind = places(np.array(bytes_of, np.int64))
+    *offsets, behind = accumulate([-(-each // ALIGNED) * ALIGNED for each in bytes_of], initial=0)
     program = take(report_size, -(-(behind + schedule.upload.size) // 8) * 8)
     upload, words = program[behind:], program.view(np.uint64)
     if fill is not None:
@@ -212,10 +213,10 @@ def finish(
     counts = [(launch.count, launch.dtype) for launch, *_ in launches] + [(len(numbers), PICTURE)]
     fixups, fixed = np.empty(sum([count * len(_words(dtype)) for count, dtype in counts]), np.int32), 0
     if batch is not None:
-        segments, *owners, pictures = offsets.tolist()
+        segments, *owners, pictures = offsets
         program[segments : segments + batch.segments.nbytes] = batch.segments.view(np.uint8)
         bases, items_of = _bases(segments, 0), batch.pictures.view(np.uint8)
-        given = offsets[1:-1], _words(PICTURE), bases, words, fixups, 0
+        given = np.array(owners, np.int64), _words(PICTURE), bases, words, fixups, 0
         fixed = columns.write_items(items_of, pictures, batch.each, *given)
         rows = zip(LAUNCHES, totals, owners, strict=True)
         listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in rows if total]
@@ -225,7 +226,7 @@ def finish(
         given = to, _words(launch.dtype), regions, words, fixups, fixed
         fixed = columns.write_items(launch.items(), behind + items, blocks, *given)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
-    on_host = np.flatnonzero(addresses == 0).tolist() if schedule.pixels else []
+    on_host = (addresses == 0).nonzero()[0].tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART
@@ -242,9 +243,9 @@ def finish(
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
-        indexed=int(np.count_nonzero(known[:, index.COUNT])),
-        misfits=int(np.count_nonzero(known[:, index.MISFIT])),
-        wanted=int(np.count_nonzero(known[:, index.WANTED])),
+        indexed=indexed,
+        misfits=misfits,
+        wanted=wanted,
     )
     arrays: Arrays = [
         np.array(summary, np.int64),
@@ -259,7 +260,9 @@ def finish(
     return Finished(lambda number: arrays[number], files, batch, schedule)
 
 
-_NO_HEADERS = np.zeros((0, hd.HEADER_SIZE), np.int64)
+_NO_NUMBERS, _NO_PIECES, _NO_KNOWN, _NO_HEADERS = (
+    np.zeros(shape, np.int64) for shape in ((0,), (0, 2), (0, 5), (0, hd.HEADER_SIZE))
+)
 
 
 def _none_apart(contents: Sequence[Any]) -> Any:

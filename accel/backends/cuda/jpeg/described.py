@@ -26,11 +26,14 @@ class Described(NamedTuple):
 
     Attributes:
         accepted: the numbers of the wanted files that are for the decoder, in its own order.
-        headers, known: of all wanted files: their headers, and what indexes say of them.
+        good, files, headers, known: of all wanted files: whether they are among these, ``layout.lay_out``'s ``files``,
+            their headers, and what indexes say of them.
         batch: the descriptors of those accepted; None if there are none.
     """
 
     accepted: Integers
+    good: npt.NDArray[np.bool_]
+    files: Integers
     headers: Integers
     known: Known
     batch: PictureBatch | None
@@ -51,18 +54,16 @@ def describe(
         starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
         indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
     """
-    good, found, regions = headers.read(files, starts, sizes, boxes, channels)
-    taken = np.zeros((len(starts), 5), np.int64)
-    taken[:, 0], taken[:, 1], taken[:, 2] = starts, sizes, channels
+    good, found, regions, taken = headers.read(files, starts, sizes, boxes, channels)
     for n, each in packed.items():  # in place of what was read from their parts as headers
         good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
         good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
         taken[n, 3:] = planes.band(each) if good[n] else 0, each.first
     known = index.read(files, starts, sizes, good, found, regions, indexes)
-    accepted = np.flatnonzero(good)
-    accepted = accepted[np.argsort(-sizes[accepted], kind="stable")]  # those that take longest begin first
+    (accepted,) = good.nonzero()
+    accepted = accepted[(-sizes[accepted]).argsort(kind="stable")]  # those that take longest begin first
     batch = layout.lay_out(found, regions, taken, boxes, known, accepted) if len(accepted) else None
-    return Described(accepted, found, known, batch)
+    return Described(accepted, good, taken, found, known, batch)
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:

@@ -44,6 +44,7 @@ def read_headers(
     good: Any,
     headers: Any,
     regions: Any,
+    described: Any,
     most: int,
 ) -> int:
     """Read headers (see ``headers.read``); files of ``most`` bytes or more are refused."""
@@ -53,6 +54,8 @@ def read_headers(
         fits = sizes[n] < most and prepare(data, headers[n], regions[n], False, top, left, height, width) > 0
         coloured = channels[n] == 3 or headers[n, hd.COMPONENTS] == 1
         good[n] = fits and coloured and headers[n, hd.SCAN] < sizes[n]
+        described[n, 0], described[n, 1], described[n, 2] = starts[n], sizes[n], channels[n]
+        described[n, 3], described[n, 4] = 0, 0
     return 0
 
 

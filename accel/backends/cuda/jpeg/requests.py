@@ -125,8 +125,8 @@ def together(sources: Sequence[Source], boxes: Numbers, channels: Numbers, optio
     """
     indexes = NO_INDEXES
     if isinstance(sources, Files):
-        numbers = np.flatnonzero(sources.plain())
-        content, (starts, sizes) = sources.content, np.ascontiguousarray(sources.places[numbers].T)
+        (numbers,) = sources.plain().nonzero()
+        content, (starts, sizes) = sources.content, sources.places[numbers].T.copy()
     else:
         read = {number: data for number, source in enumerate(sources) if (data := _read(source)) is not None}
         numbers = np.array([*read], np.int64)
