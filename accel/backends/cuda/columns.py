@@ -30,9 +30,10 @@ _MODULE = "backends.cuda.lower_columns"
 _LOWER = "i8[2] i8[3] u1[1] u8[1] i8[1]w float i8[2]w i8[2]w i4[1]w i4[2]w i4[2]w"
 _lower = UNIT.function(_MODULE, "lower", _LOWER)
 _device_bytes = UNIT.function(_MODULE, "device_bytes", "i8[2] i8[3] int int int float i8[1]w")
-write_items = UNIT.function(_MODULE, "write_items", "u1[1] int i8[2] i8[1] i8[1] u8[1] u8[1]w i4[1]w int")
+write_items = UNIT.function(_MODULE, "write_items", "u1[1] int i8[2] i8[1] i8[1] int int u8[1]w i4[1]w int")
 
 _NARROW = 1 << 16  # longer than any side of a file
+_ON_HOST = frozenset(map(int, (Resampling.LANCZOS, Resampling.HAMMING)))
 
 
 def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
@@ -40,8 +41,7 @@ def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
     if not isinstance(plan, ColumnPlan):
         return False
     columns = plan.columns
-    on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
-    return not on_host and plan.longest < _NARROW and max(plan.shape[2:]) < _NARROW
+    return columns.resample & 7 not in _ON_HOST and columns.longest < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
 def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:

@@ -215,15 +215,13 @@ def finish(
     if batch is not None:
         segments, *owners, pictures = offsets
         program[segments : segments + batch.segments.nbytes] = batch.segments.view(np.uint8)
-        bases, items_of = _bases(segments, 0), batch.pictures.view(np.uint8)
-        given = np.array(owners, np.int64), _words(PICTURE), bases, words, fixups, 0
-        fixed = columns.write_items(items_of, pictures, batch.each, *given)
+        given = np.array(owners, np.int64), _words(PICTURE), segments, 0, words, fixups, 0
+        fixed = columns.write_items(batch.pictures.view(np.uint8), pictures, batch.each, *given)
         rows = zip(LAUNCHES, totals, owners, strict=True)
         listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in rows if total]
-    regions = _bases(behind, scratch)
     for launch, items, owner in launches:
         blocks, to = np.array([launch.blocks], np.int64), np.array([behind + owner], np.int64)
-        given = to, _words(launch.dtype), regions, words, fixups, fixed
+        given = to, _words(launch.dtype), behind, scratch, words, fixups, fixed
         fixed = columns.write_items(launch.items(), behind + items, blocks, *given)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     on_host = (addresses == 0).nonzero()[0].tolist() if schedule.pixels else []
@@ -271,12 +269,6 @@ def _none_apart(contents: Sequence[Any]) -> Any:
 
 _program = Scratch()
 _APART = 512  # bytes that the parts of the device's memory are aligned to
-
-
-def _bases(upload: int, scratch: int) -> npt.NDArray[np.uint64]:
-    """Bases that move places by these offsets in their regions; the decoder's pixels begin scratch memory."""
-    begin = place(Region.UPLOAD, upload), place(Region.SCRATCH, scratch), place(Region.RESULT, 0)
-    return np.array([0, *begin, place(Region.FILES, 0), place(Region.SCRATCH, 0)], np.uint64)
 
 
 @cache

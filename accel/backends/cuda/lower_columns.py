@@ -8,15 +8,15 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cuda.declarations import constant, enumerators, positions, structure
-from accel.backends.cuda.regions import ALIGNED, OFFSET, SHIFT, Region
+from accel.backends.cuda.regions import ALIGNED, SHIFT, Region
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 _PASS, _AXIS, _JOB = (structure("pass.h", name) for name in ("Pass", "Axis", "CoefficientJob"))
 _MODES = enumerators("pass.h", "Mode")
 _COPY, _COLUMNS_FIRST, _ROWS_FIRST = (_MODES[name] for name in ("COPY", "COLUMNS_FIRST", "ROWS_FIRST"))
 _TILE_ROWS, _TILE_COLUMNS = constant("tile.h", "ROWS"), constant("tile.h", "COLUMNS")
-_RESULT, _SCRATCH = int(Region.RESULT), int(Region.SCRATCH)
-_REGION, _OFFSET = np.uint64(SHIFT), np.uint64(OFFSET)
+_RESULT, _UPLOAD, _SCRATCH, _DECODED = map(int, (Region.RESULT, Region.UPLOAD, Region.SCRATCH, Region.DECODED))
+_REGION, _FROM_DECODED = np.uint64(SHIFT), np.uint64((_DECODED - _SCRATCH) << SHIFT)
 
 _P, _A, _J = positions(_PASS), positions(_AXIS), positions(_JOB)
 _AXES = _P.rows, _P.columns
@@ -178,14 +178,24 @@ def lower(
 
 @njit
 def write_items(
-    items: Any, at: int, blocks: Any, owners: Any, fields: Any, bases: Any, words: Any, fixups: Any, first: int
+    items: Any,
+    at: int,
+    blocks: Any,
+    owners: Any,
+    fields: Any,
+    upload: int,
+    scratch: int,
+    words: Any,
+    fixups: Any,
+    first: int,
 ) -> int:
     """Write the items of launches to a program, turn their places into others, and note where these are.
 
     Args:
         items: uint8 [...], n structures, which get their place ``at``, in bytes.
         blocks: int64 [launches, n], the blocks of each item. owners: int64 [launches], where every block's item goes.
-        fields: int64 [k], the 64-bit words of a structure that are places. bases: what is added to these, by region.
+        fields: int64 [k], the 64-bit words of a structure that are places. upload, scratch: what is added to those in
+            these regions; the decoder's pixels begin scratch memory.
         words: uint64 [...], the program. fixups: int32 [...], gets the positions of the places from ``first`` on.
 
     Returns:
@@ -205,5 +215,11 @@ def write_items(
             word = begin + n * (len(source) // count) + fields[k]
             fixups[first] = word
             first += 1
-            words[word] = (words[word] & _OFFSET) + bases[words[word] >> _REGION]
+            region = words[word] >> _REGION
+            if region == _UPLOAD:
+                words[word] += np.uint64(upload)
+            elif region == _SCRATCH:
+                words[word] += np.uint64(scratch)
+            elif region == _DECODED:
+                words[word] -= _FROM_DECODED
     return first

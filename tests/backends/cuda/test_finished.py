@@ -412,7 +412,7 @@ def test_places_of_structures() -> None:
     fields = finished._words(PICTURE)
     fixups, words = np.empty(3 * len(fields), np.int32), items.view(np.uint64)
     nothing = np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
-    columns.write_items(items.view(np.uint8), 0, *nothing, fields, np.zeros(8, np.uint64), words, fixups, 0)
+    columns.write_items(items.view(np.uint8), 0, *nothing, fields, 0, 0, words, fixups, 0)
     words[fixups] = 1
     for name in PICTURE.names or ():
         field = items[name]
