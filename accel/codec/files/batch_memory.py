@@ -125,8 +125,8 @@ _of_thread = _OfThread()
 _each = 0.0  # the expected bytes of a file in lent memory
 
 
-def _lent(count: int, together: bool, least: int = _LEAST) -> BatchMemory:
-    return BatchMemory(memory.results.lent(max(int(count * _each * 9 / 8), least)), together=together)
+def _lent(count: int, together: bool, least: int = 0) -> BatchMemory:
+    return BatchMemory(memory.results.lent(max(int(count * _each * 9 / 8), least, _LEAST)), together=together)
 
 
 def read_together(
@@ -144,7 +144,7 @@ def read_together(
             _of_thread.begin(batch)
             return batch, table
         note(selection, count, table.needed + count * _BESIDES)
-    least = _LEAST
+    least = 0
     for _ in range(2):  # the first attempt may find out how much the files need
         batch = _lent(count, True, least)
         table = batch.read_all(paths, most)
@@ -154,7 +154,7 @@ def read_together(
         if not table.no_room:
             _of_thread.begin(batch)
             return batch, table
-        least = max(table.needed + ALIGNED, _LEAST)
+        least = table.needed + ALIGNED
     return None
 
 
@@ -186,7 +186,8 @@ def filling(slot: torch.Tensor | None, count: int, selection: Hashable) -> Itera
         yield
     finally:
         own.now = None
-    _each = learnt(_each, (len(batch.kept()) + batch.beside) / count)
+    if needed := len(batch.kept()) + batch.beside:
+        _each = learnt(_each, needed / count)
 
 
 # -- how much memory batches need ---------------------------------------------------------------------------
