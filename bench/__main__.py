@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import os
 import sys
 import tempfile
 import time
@@ -81,4 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(status)  # else FFCV never ends: numba, unloaded, waits for its TBB

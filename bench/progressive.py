@@ -23,12 +23,14 @@ import numpy as np
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
+from accel.backends.dali.operator_chain import wide_enough
 from accel.cli import screen
 from accel.cli.arguments import Red, command
 from accel.cli.tables import Table, show
 from accel.codec import decode, engines
 from accel.codec.engines import Box, Data, Pixels
 from accel.system.imports import LazyModule
+from bench.contestants.arrays import NvImageCodec
 from bench.epochs import alike, epoch, linked, photos
 from bench.index import PIPELINES
 from bench.machine import known, parser, write
@@ -48,7 +50,7 @@ def by_nvimgcodec(decoder: Any, data: Data, box: Box, channels: int, *_: Any) ->
     """nvImageCodec's pixels, as the functions of ``accel.codec.engines`` give them, on the region alone."""
     codec: Any = _codec
     stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
-    top, first, height, columns = engines.wide_enough(box, stream.width)
+    top, first, height, columns = wide_enough(box, stream.width)
     if (height, columns) != (stream.height, stream.width):
         stream = stream.get_sub_code_stream(region=codec.Region(top, first, top + height, first + columns))
     colour = codec.ColorSpec.GRAY if channels == 1 else codec.ColorSpec.SRGB
@@ -95,8 +97,8 @@ def main() -> int:
     options = parser("bench.progressive", str(__doc__).partition("\n")[0], out="progressive.json", images=200, rounds=9)
     options.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(_SAME)} [all]")
     args = options.parse_args()
-    if not engines.has_nvimgcodec():
-        raise Red("nvImageCodec is not installed: pip install 'accel-vision[nvimgcodec]'")
+    if (why := NvImageCodec().why_not()) is not None:
+        raise Red(why)
     chosen, decoder = known("pipeline", args.pipelines, _SAME), _decoder()
     result: dict[str, Any] = {}
     with photos(args.data, args.images) as given, screen.Bar("progressive", 2 * len(chosen)) as bar:

@@ -36,9 +36,10 @@ from bench.tables import tables
 from bench.workload import OURS, REFERENCE
 
 _FIRST = CONTESTANTS["torchvision-v2"]  # nothing is installed for it: its run has the rows of torchvision and accel
-_TRAINING = ("--backend", "cpu", "--images", "60", "--rounds", "2", "--batch-size", "20")
+_TRAINING = ("--backend", "cpu", "--images", "200", "--rounds", "3", "--batch-size", "20")
 _USUAL = ("train", "eval", "decode", "loader", "cifar", "png", "training")
 _INSTALLING, _STARTING, _MEASURING = 1200.0, 90.0, 60.0  # the most seconds: of an installation, a process, a workload
+_LATE = "it had not ended after"
 
 
 # -- environments -------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ def _common() -> dict[str, Any]:
 def _reason(status: int | None, limit: float, log: Path) -> str:
     """Why a command failed: what it said last, without this machine's folders."""
     if status is None:
-        return f"it had not ended after {limit:.0f} s"
+        return f"{_LATE} {limit:.0f} s"
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error:")]
     said = (errors or lines or [f"status {status}"])[-1]
@@ -146,13 +147,14 @@ class Process(NamedTuple):
 def rows(who: Contestant, workloads: Sequence[str], made: Environment, process: Process) -> dict[str, dict[str, Any]]:
     """A contestant's entries by workload, with the rounds of torchvision and accel that took turns with it.
 
-    One process runs all; if that fails, each runs in one of its own, and only those fail that have to.
+    One process runs all; if that fails, each runs in one of its own, and only those fail that have to. What hangs would
+    do so again.
     """
     found: dict[str, Any] | str
     found = made.why_not or process.run(made.python, len(workloads), "bench", *workloads, "--against", who.key)
     if isinstance(found, dict):
         return {workload: _row(who, found["workloads"][workload]["entries"]) for workload in workloads}
-    if len(workloads) > 1 and not made.why_not:
+    if len(workloads) > 1 and not made.why_not and not found.startswith(_LATE):
         return {each: rows(who, [each], made, process)[each] for each in workloads}
     about = {"contestant": who.key, "name": who.title, "settings": who.settings, "exact": who.exact}
     return {workload: {**about, "not run": found} for workload in workloads}
@@ -265,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
         "beside torchvision and accel, and write bench/REPORT.md. Where accel's values are not torchvision's, nothing "
         "is reported and the exit status is 1.",
         out="bench-public.json",
-        rounds=5,
+        rounds=3,
         images=100,
         least=(4, 1),
     )

@@ -7,14 +7,6 @@ picture; 3 channels of a grey file are its values three times over, as Pillow co
 from __future__ import annotations
 
 import io
-import os
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
-from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +14,6 @@ import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
 from accel.codec import arrow, jpeg
-from accel.system import fork, log
-from accel.system.imports import importing
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
@@ -62,67 +52,3 @@ def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
     pixels: Pixels = torch.ops.image.decode_jpeg(stream, mode, False).permute(1, 2, 0).numpy()
     top, left, height, width = box
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
-
-
-def wide_enough(box: Box, picture_width: int) -> Box:
-    """The region to ask for from decoders that use libjpeg-turbo: the box, with more columns if it is narrow.
-
-    If a component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all of them
-    are upsampled, and then repeats samples that it should interpolate. More columns than the largest sampling factor
-    (4), or all of the picture's, avoid that.
-    """
-    top, left, height, width = box
-    columns = min(max(width, _NARROWEST), picture_width)
-    return top, min(left, picture_width - columns), height, columns
-
-
-_NARROWEST = 5
-
-
-@cache
-def has_nvimgcodec() -> bool:
-    try:
-        with importing:  # this imports the package that it is in
-            return find_spec("nvidia.nvimgcodec") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-@cache
-def nvimgcodec_module() -> Any:
-    with _native_stderr_to_log(), importing:  # it complains of missing GPU libraries, which the CPU does not need
-        from nvidia import nvimgcodec as module
-    return module
-
-
-_stderr_lock = fork.Lock()
-fork.wait_for(lambda: _stderr_lock, fork.NATIVE_STDERR)  # else a child's stderr would stay redirected
-
-
-@contextmanager
-def _native_stderr_to_log() -> Iterator[None]:
-    """Send what native code writes to file descriptor 2 in the block to accel's debug log."""
-    with _scratch() as kept:
-        try:
-            with _stderr_lock:
-                if sys.stderr is not None:
-                    sys.stderr.flush()
-                saved = os.dup(2)
-                os.dup2(kept.fileno(), 2)
-                try:
-                    yield
-                finally:
-                    os.dup2(saved, 2)
-                    os.close(saved)
-        finally:
-            kept.seek(0)
-            if text := kept.read().decode(errors="replace").strip():
-                log.note(log.DEBUG, "nvImageCodec: %s", text)
-
-
-def _scratch() -> IO[bytes]:
-    """A temporary file; the null device if none can be made."""
-    try:
-        return tempfile.TemporaryFile()
-    except OSError:
-        return open(os.devnull, "w+b")

@@ -118,8 +118,10 @@ def _failed(iterator: Any, clock: clocks.Clock, start: int, error: BaseException
     records.exhausted.add(iterator)
     for end in ends:
         end(records.epoch(iterator)[0].number)
-    paused = clocks.now() - clock.stepping
-    records.start, clock.stepping = records.start + paused, clock.stepping + paused  # leave that time out
+    paused = clocks.now() - clock.stepping  # that time is left out
+    records.start, records.until, clock.stepping = (
+        each + paused for each in (records.start, records.until, clock.stepping)
+    )
 
 
 def _summary(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from accel.recipes.recipe import Recipe, Source, selection_of, ways_of
 from accel.recipes.rows import Rows
 from accel.recipes.sources import Files, Sources
 from accel.runtime import first_pass, sharing, torch_ops
-from accel.runtime.memo import cached, planes, results
+from accel.runtime.memo import cached, results
 from accel.runtime.parallel import ParallelFor
 from accel.runtime.worker_batches import from_worker
 from accel.system import counters, memory, worker_threads
@@ -62,13 +62,12 @@ def several(
 
     ``counts``: whether ``accel.stats()`` counts the images.
     """
-    if any(isinstance(recipes, Arrived) for recipes, _ in batches):
-        batches = [(getattr(recipes, "recipes", recipes), interleaved) for recipes, interleaved in batches]
+    batches = [(each.recipes if isinstance(each, Arrived) else each, interleaved) for each, interleaved in batches]
     for recipes, _ in batches if counts else ():
         counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
-            (results.applied(each, host_of(selection_of(each)), on_host, planes.mark_affordable, pixels), interleaved)
+            (results.applied(each, host_of(selection_of(each)), on_host, pixels), interleaved)
             for each, interleaved in batches
         ]
     places: dict[tuple[Selection, bool], list[int]] = {}
@@ -137,8 +136,8 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     Launched on torch's current stream there, which is not waited for.
     """
 
-    def _on_device(plan: Plan) -> torch.Tensor:
-        return _run_on(backend, plan, device).cpu()
+    def run(_: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:
+        return [attempt(lambda plan: _run_on(backend, plan, device).cpu(), each) for each in plans]
 
     counters.images(ways_of(recipes))
     backend: Any = backend_of(selection_of(recipes))
@@ -148,13 +147,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
             return made
         recipes = recipes.recipes
     if _of_cache(recipes):
-        recipes = results.applied(
-            recipes,
-            backend,
-            lambda selection, plans: [attempt(_on_device, each) for each in plans],
-            planes.mark_all,
-            pixels,
-        )
+        recipes = results.applied(recipes, backend, run, pixels)
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,12 @@ _names: npt.NDArray[np.bytes_]
 _places: dict[str, int] = {}  # this process's cells, by name
 _new: deque[None] = deque(maxlen=1 << 16)  # an item for each fallback that ``new_fallbacks`` has not counted
 _shown: dict[str, Callable[[], Any]] = {}
-_uncounted = False
+_uncounted = ContextVar("uncounted", default=False)
 
 
 def count(name: str, amount: int = 1) -> None:
     """Add to a counter of this process."""
-    if _uncounted and not name.startswith(_FALLBACK):
+    if _uncounted.get() and not name.startswith(_FALLBACK):
         return
     with _lock:
         place = _places.get(name)
@@ -115,13 +116,12 @@ def new_fallbacks() -> int:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Count nothing but fallbacks in the block: its images are nobody's."""
-    global _uncounted
-    _uncounted = True
+    """Count nothing but fallbacks in the block, of this thread: its images are nobody's."""
+    token = _uncounted.set(True)
     try:
         yield
     finally:
-        _uncounted = False
+        _uncounted.reset(token)
 
 
 def images(ways: Mapping[str, int]) -> None:
@@ -137,7 +137,7 @@ def early(asker: str, reason: str | None) -> None:
     ``asker``: the code that asked. ``reason``: the fallback to count as well, if steps were recorded that now run apart
     from those that follow; None: no fallback.
     """
-    if _uncounted:
+    if _uncounted.get():
         return
     count(COMPUTED_EARLY)
     count(_ASKER + asker)

@@ -99,7 +99,7 @@ def _renew_locks() -> None:
 # -- locks that a fork waits for ----------------------------------------------------------------------------
 
 
-NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, CACHES, COUNTERS, SWAPS = range(7)
+IMPORTS, SWITCH, COMPILING, CACHES, COUNTERS, SWAPS = range(6)
 """The order of the locks that a fork waits for: one may be taken while others of smaller numbers are held."""
 
 _waited_for: list[tuple[int, Callable[[], Any]]] = []

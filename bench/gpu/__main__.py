@@ -74,7 +74,6 @@ LINES = {
     "emit": "{kernels GB/s:.0f} GB/s, {share of copy bandwidth:.0%} of a copy",
     "augment": "{path ms:.1f} ms, {path, times plain:.2f} x plain",
     "path": "{ms a batch:.1f} ms, {images/s:.0f} images/s",
-    "quality": "max {max}, mean {mean:.4f}",
     "training": "{images/s:.0f} images/s, waiting {share waiting for data:.1%}",
     "sustained": "{images/s:.0f} images/s, CPU {main, CPU s a s:.2f} + {workers, CPU s a s:.2f}",
     "checks": "green",

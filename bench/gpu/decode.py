@@ -1,30 +1,22 @@
-"""Measuring accel's JPEG decoder on the device, alone: from files in host memory to pixels in the device's; and with
-nvImageCodec the distance of its pixels from Pillow's, over photos and files of every kind."""
+"""Measuring accel's JPEG decoder on the device, alone: from files in host memory to pixels in the device's."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from io import BytesIO
 from itertools import cycle, islice
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torchvision.transforms import functional as F
 
-import accel
 from accel.backends.cuda import backend
 from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.jpeg import Request
-from accel.cli import samples
-from accel.cli.error_stats import ErrorStats
-from accel.cli.harness import computed
-from bench.gpu.setting import NVIMGCODEC, Photo, Setting, Step, launches, need_nvimgcodec, pause, rate
+from bench.gpu.setting import Photo, Setting, Step, launches, pause, rate
 
 BATCHES = (1, 32, 128, 512, 1024)
 LARGE = (3000, 4000)
@@ -162,41 +154,3 @@ def worst(name: str) -> bytes:
     y, x = np.mgrid[: LARGE[0], : LARGE[1]]
     grey = {"one colour": 90 + 0 * x, "squares": (y // 8 + x // 8) % 2 * 255, "stripes": x % 2 * 255}[name]
     return encoded(np.stack([grey] * 3, 2).astype(np.uint8))
-
-
-KINDS: dict[str, dict[str, Any]] = {
-    "4:4:4": {"subsampling": 0},
-    "4:2:2": {"subsampling": 1},
-    "4:2:0": {"subsampling": 2},
-    "progressive": {"progressive": True},
-    "grey": {},
-}
-SIZES = ((375, 500), (401, 333), (64, 48), (1080, 1920))
-
-
-def quality(setting: Setting) -> Iterator[Step]:
-    """The largest and the mean difference of whole decoded pictures, in levels, by kind of file."""
-    yield "photos", lambda: _differences([Path(file).read_bytes() for file in setting.files], setting)
-    for kind, options in KINDS.items():
-        files = [_made(size, number, kind, options) for number, size in enumerate(SIZES)]
-        yield kind, partial(_differences, files, setting)
-
-
-def _made(size: tuple[int, int], number: int, kind: str, options: dict[str, Any]) -> bytes:
-    picture = samples.picture(number, (size[1], size[0])).convert("L" if kind == "grey" else "RGB")
-    return encoded(np.asarray(picture), **options)
-
-
-def _opened(data: bytes) -> torch.Tensor:
-    return F.pil_to_tensor(Image.open(BytesIO(data)))  # type: ignore[no-any-return]
-
-
-def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
-    need_nvimgcodec(NVIMGCODEC)
-    stats, fallbacks = ErrorStats(), Counter(accel.stats()["fallbacks"])
-    for data in files:
-        wanted = _opened(data)
-        with accel.image_backend("cuda", device=str(setting.device), **NVIMGCODEC):
-            stats.add(wanted, computed(partial(_opened, data), 0, setting.device))
-    declined = Counter(accel.stats()["fallbacks"]) - fallbacks
-    return {"files": len(files), "max": int(stats.largest), "mean": stats.mean, "fallbacks": dict(declined)}

@@ -28,7 +28,6 @@ PARTS = {
     "sink": "bench.gpu.sinking:measure",
     "path": "bench.gpu.path:measure",
     "augment": "bench.gpu.kernels:augment",
-    "quality": "bench.gpu.decode:quality",
 }
 """Functions that yield steps, by name of the part."""
 
@@ -76,7 +75,7 @@ _ORDER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("checks", 50, ("conformance",)),
     ("checks", 140, ("forks, streams, memory",)),
     ("sink", 60, ("shufflenet", "mobilenet", "resnet50")),
-    ("path", 5, ("accel, exact, decoded on the device", "accel, exact, the host decodes", "accel, nvImageCodec")),
+    ("path", 5, ("accel, exact, decoded on the device", "accel, exact, the host decodes")),
     ("path", 8, ("torchvision with Pillow, all cores",)),
     ("path", 2, ("by part, ms, the host decodes",)),
     ("profile", 40, ("pass3", "jpeg_synchronise", "jpeg_coefficients")),
@@ -85,7 +84,7 @@ _ORDER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("training", 12, ("resnet50, accel, exact, 2 workers", "resnet50, accel, exact, all cores")),
     ("sustained", 8, ("accel, batches of 128", "accel, batches of 1024")),
     ("sustained", 12, ("DALI, 80% by the hardware", "DALI, 0% by the hardware", "DALI's torchvision API")),
-    ("sustained", 12, ("TorchCodec on the device", "CV-CUDA", "accel, nvImageCodec, recipes in memory")),
+    ("sustained", 12, ("TorchCodec on the device", "CV-CUDA")),
     ("emit", 3, ("float16, NCHW", "float16, channels_last", "uint8, channels_last")),
     ("augment", 8, ("plain", "RandAugment", "TrivialAugmentWide")),
     ("augment", 8, ("AutoAugment", "ColorJitter", "GaussianBlur, 23 x 23")),
@@ -98,9 +97,6 @@ _ORDER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("start", 45, ("two epochs of workers, spawn",)),
     ("checks", 120, ("racecheck", "initcheck", "synccheck")),
     ("checks", 240, ("sweeps",)),
-    ("training", 12, ("shufflenet, accel, nvImageCodec, 4 workers", "mobilenet, accel, nvImageCodec, 4 workers")),
-    ("training", 12, ("resnet50, accel, nvImageCodec, 4 workers",)),
-    ("quality", 5, ("photos", "4:4:4", "4:2:2", "4:2:0", "progressive", "grey")),
 )
 PLAN = tuple(Planned(part, step, seconds) for part, seconds, steps in _ORDER for step in steps)
 """Every step, the most valuable first; those of a part that follow each other share a process."""

@@ -18,7 +18,7 @@ import torch
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Request
-from accel.backends.cuda.jpeg.batch_fields import KERNELS
+from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.requests import can_decode
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
@@ -59,8 +59,8 @@ def predicted(wanted: Sequence[Request]) -> Batch:
             return np.zeros(2)
         return gpus.seconds(gpu, work[name].sum(0), name, blocks, float(moved[name].sum()), chain)
 
-    alone = {name: {each: seconds(gpu, each, chains.get(each)) for each in KERNELS} for name, gpu in gpus.GPUS.items()}
-    together = {name: sum(float(seconds(gpu, each)[0]) for each in KERNELS) for name, gpu in gpus.GPUS.items()}
+    alone = {name: {each: seconds(gpu, each, chains.get(each)) for each in LAUNCHES} for name, gpu in gpus.GPUS.items()}
+    together = {name: sum(float(seconds(gpu, each)[0]) for each in LAUNCHES) for name, gpu in gpus.GPUS.items()}
     return Batch(counted, trips, work, alone, together)
 
 
@@ -70,7 +70,7 @@ def mixes(first: Batch, later: Batch, pass3: fused.Predicted) -> Table:
     For the kernels that make an index, from ``first``, and for those that use one, from ``later``.
     """
     rows = []
-    for name in (*KERNELS, fused.KERNEL):
+    for name in (*LAUNCHES, fused.KERNEL):
         batch = later if name == "jpeg_segments" else first
         work = pass3.code if name == fused.KERNEL else batch.work[name].mean(0)
         values = [f"{value / 1e3:.1f}" for value in (work.sum(), *gpus.pipes(work))]
@@ -88,7 +88,7 @@ def kernels(named: dict[str, Batch], pass3: fused.Predicted) -> Table:
     figures = [f"{unit}, {what}" for unit in ("million warp instructions", "MB") for what in named]
     total, rows = np.zeros(2 * len(named)), []
     moved = [counts.traffic(each.counted) for each in named.values()]
-    for name in KERNELS:
+    for name in LAUNCHES:
         work = [each.work[name].sum(1).mean() for each in named.values()]
         values = np.array(work + [each[name].mean() for each in moved])
         times = [each.seconds[gpu][name] for gpu in gpus.GPUS for each in named.values()]

@@ -21,7 +21,6 @@ from accel.backend import backend_of
 from accel.backends.cuda.device import ROOM, CudaDevice, Device, Work
 from accel.backends.cuda.host import HostDevice
 from accel.cli.costs import take_turns
-from accel.codec import engines
 from accel.processes import switch
 from accel.recipes.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
@@ -32,21 +31,8 @@ Step = tuple[str, Callable[[], dict[str, Any]]]
 """A name, and a function that measures figures. A part of the benchmark is a function that yields steps."""
 
 
-NVIMGCODEC: dict[str, Any] = {"exact": False, "decode": "nvimgcodec"}
-
-
 class NotInstalled(Exception):
     """A step needs something that is not installed; it is reported as left out."""
-
-
-def need_nvimgcodec(options: dict[str, Any]) -> None:
-    """Check for nvImageCodec if it is to decode, as otherwise the host would, which is not to be measured.
-
-    Raises:
-        NotInstalled: it is missing.
-    """
-    if options.get("decode") == "nvimgcodec" and not engines.has_nvimgcodec():
-        raise NotInstalled("nvImageCodec")
 
 
 class Photo(NamedTuple):

@@ -31,13 +31,11 @@ from accel.runtime import prefetch, streams
 from accel.system import counters
 from bench.gpu.peers import NEED_DRIVER, PEERS, Batches
 from bench.gpu.setting import (
-    NVIMGCODEC,
     NotInstalled,
     Setting,
     Step,
     batch,
     launches,
-    need_nvimgcodec,
     recorded,
     standing_still,
     wait,
@@ -45,7 +43,6 @@ from bench.gpu.setting import (
 from bench.measure import check_likely, levels
 from bench.pipelines import PIPELINES
 
-OPTIONS: dict[str, dict[str, Any]] = {"accel": {}, "accel, nvImageCodec": NVIMGCODEC}
 WATCHED = 0.15  # the part of the seconds before that is not measured, and after it in which every launch is
 WARM, WARM_MOST = 1.0, 10.0  # seconds that are not measured, at least and at most
 INDEXED = 3  # images taken before measuring, of each distinct file, if time suffices: most have their indexes then
@@ -96,8 +93,7 @@ def measure(setting: Setting) -> Iterator[Step]:
     """Yield a step for every contestant."""
     for name, loader in LOADERS.items():
         yield name, partial(loaded, setting, loader)
-    for name, options in OPTIONS.items():
-        yield f"{name}, recipes in memory", partial(_in_memory, setting, options)
+    yield "accel, recipes in memory", partial(_in_memory, setting)
     for name in PEERS:
         yield name, partial(_peer, setting, name)
 
@@ -105,15 +101,13 @@ def measure(setting: Setting) -> Iterator[Step]:
 # -- contestants --------------------------------------------------------------------------------------------
 
 
-def _in_memory(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
+def _in_memory(setting: Setting) -> dict[str, Any]:
     """Measure accel on recipes in memory.
 
     Raises:
-        Different: exact values are not torchvision's.
+        Different: the values are not torchvision's.
     """
-    need_nvimgcodec(options)
-    backend, recipes = recorded(setting.photos, setting.device, **options)
-    stats = None if options.get("exact", True) else ErrorStats(levels(PIPELINES["train"]))
+    backend, recipes = recorded(setting.photos, setting.device)
     wanted = batch(setting.photos)
 
     def launched() -> tuple[torch.Tensor, Any]:
@@ -129,10 +123,9 @@ def _in_memory(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
                 yield streams.arrive(*result)
 
     def check(found: torch.Tensor) -> None:
-        compare(wanted, found, [photo.name for photo in setting.photos], stats)
+        compare(wanted, found, [photo.name for photo in setting.photos], None)
 
-    found = watched(setting, batches(), check, events=True)
-    return {**found, "launchers": prefetch._LAUNCHERS, **(stats.as_data() if stats else {})}
+    return {**watched(setting, batches(), check, events=True), "launchers": prefetch._LAUNCHERS}
 
 
 def loaded(setting: Setting, loader: Loader, begin: Callable[[], object] = lambda: None) -> dict[str, Any]:

@@ -16,33 +16,31 @@ from accel.cli.data import open_folder
 from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.system.cores import cores
-from bench.gpu.setting import NVIMGCODEC, Setting, Span, Step, merged, need_nvimgcodec, standing_still
+from bench.gpu.setting import Setting, Span, Step, merged, standing_still
 from bench.train import Training
 
 MODELS = ("shufflenet", "mobilenet", "resnet50")
 WARM_UP = 5
-RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
-    ("torchvision, all cores", "torchvision", {}, None),
-    ("accel, exact, 4 workers", "cuda", {}, 4),
-    ("accel, exact, 2 workers", "cuda", {}, 2),
-    ("accel, exact, all cores", "cuda", {}, None),
-    ("accel, nvImageCodec, 4 workers", "cuda", NVIMGCODEC, 4),
+RUNS: tuple[tuple[str, str, int | None], ...] = (
+    ("torchvision, all cores", "torchvision", None),
+    ("accel, exact, 4 workers", "cuda", 4),
+    ("accel, exact, 2 workers", "cuda", 2),
+    ("accel, exact, all cores", "cuda", None),
 )
-"""Name, backend, its options, workers (None for one for each core)."""
+"""Name, backend, workers (None for one for each core)."""
 
 
 def measure(setting: Setting) -> Iterator[Step]:
     """Every model in every run, in images per second and the share of time that the loop waits for a batch."""
     for model in MODELS:
-        for name, backend, options, workers in RUNS:
-            yield f"{model}, {name}", partial(_run, setting, model, backend, options, workers)
+        for name, backend, workers in RUNS:
+            yield f"{model}, {name}", partial(_run, setting, model, backend, workers)
 
 
-def _run(setting: Setting, model: str, backend: str, options: dict[str, Any], workers: int | None) -> dict[str, Any]:
-    need_nvimgcodec(options)
+def _run(setting: Setting, model: str, backend: str, workers: int | None) -> dict[str, Any]:
     batch_size = min(len(setting.photos), 256)
     training = Training(model, 1000, setting.device)
-    contestant = loop(setting, batch_size, setting.steps + WARM_UP, workers or cores(), backend, options)
+    contestant = loop(setting, batch_size, setting.steps + WARM_UP, workers or cores(), backend, {})
     with contestant.in_force():
         epoch = training.epoch(contestant.epoch(0), WARM_UP)
     found = {"batch": batch_size, "images/s": epoch.rate, "share waiting for data": epoch.waiting}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accel.backends.cuda import compile
-from accel.backends.cuda.jpeg.batch_fields import KERNELS
+from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from bench.gpu import counts, decode, fused, gpus, predict, resources, sass
 from bench.gpu.setting import Photo
 from bench.machine import ROOT
@@ -44,7 +44,7 @@ def test_the_decoder_is_predicted(
     assert len(lines) == 3
     of_kernel = [[line[2:-2].split(" | ") for line in part[2:]] for part in (mixes, kernels)]
     for rows in of_kernel:
-        assert [row[0].strip("`") for row in rows if row[0] != "all"] == [*KERNELS, "pass3"]
+        assert [row[0].strip("`") for row in rows if row[0] != "all"] == [*LAUNCHES, "pass3"]
     for _, total, *pipes, _, warps in of_kernel[0]:
         assert float(total) == pytest.approx(sum(map(float, pipes)), abs=0.5)
         assert 4 <= int(warps) <= 16

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
-from shutil import which
 from typing import Any
 
 import numba
@@ -20,12 +19,12 @@ from torchvision.transforms import v2
 
 import accel
 from accel import testing
-from accel.backends.cuda import nvimg
-from accel.codec import engines, jpeg
+from accel.backends.dali.operator_chain import wide_enough
+from accel.codec import jpeg
 from accel.codec.header import claim
 from accel.codec.jpeg.pixels import upsample_h2v1, upsample_h2v2, ycc_to_rgb
 from accel.codec.jpeg.scratch import CHUNK
-from accel.planning.plan import Decode, plan
+from accel.planning.plan import Decode
 from accel.processes.switch import current
 from accel.recipes.options import Options
 from accel.recipes.recipe import Source
@@ -37,8 +36,6 @@ from tests.support import helpers
 from tests.support.backends import Backend
 from tests.support.helpers import assert_same, attempt
 
-needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
-
 
 def made(factors: Any, size: tuple[int, int] = (21, 43), *, progressive: bool) -> bytes:
     components = [(i, *each) for i, each in enumerate(factors, 1)]
@@ -47,25 +44,21 @@ def made(factors: Any, size: tuple[int, int] = (21, 43), *, progressive: bool) -
 
 
 def test_regions_are_wide_enough() -> None:
-    assert engines.wide_enough((3, 0, 7, 1), 40) == (3, 0, 7, 5)
-    assert engines.wide_enough((3, 38, 7, 2), 40) == (3, 35, 7, 5)
-    assert engines.wide_enough((3, 1, 7, 5), 40) == (3, 1, 7, 5)
-    assert engines.wide_enough((3, 1, 7, 1), 3) == (3, 0, 7, 3)
+    assert wide_enough((3, 0, 7, 1), 40) == (3, 0, 7, 5)
+    assert wide_enough((3, 38, 7, 2), 40) == (3, 35, 7, 5)
+    assert wide_enough((3, 1, 7, 5), 40) == (3, 1, 7, 5)
+    assert wide_enough((3, 1, 7, 1), 3) == (3, 0, 7, 3)
 
 
 BACKENDS: dict[str, dict[str, Any]] = {
     "cpu": {},
-    "cuda": {"device": "cpu", "exact": False, "decode": "nvimgcodec"},
     "dali": {"device": "cpu"},
 }
 
 
-@needs_nvimgcodec
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_backend_has_narrow_crops_right(backend: str) -> None:
     name, options = backend, BACKENDS[backend]
-    if name == "cuda" and which("g++") is None:
-        pytest.skip("the kernels run on the host through g++")
     if name == "dali":
         helpers.optional("nvidia.dali")
     for factors, (left, width) in itertools.product(UNEQUAL[:2], ((0, 2), (1, 1), (0, 3), (33, 2), (41, 2), (0, 43))):
@@ -77,14 +70,6 @@ def test_every_backend_has_narrow_crops_right(backend: str) -> None:
         expected = crop()
         with accel.image_backend(name, **options):
             assert_same(testing.computed(crop()).to("cpu"), expected)
-
-
-def test_the_device_is_not_given_narrow_regions() -> None:
-    with accel.image_backend("cpu"):
-        image = Image.open(BytesIO(made(UNEQUAL[0], progressive=True)))
-        narrow, wide = (plan([F.pil_to_tensor(F.crop(image, 0, 3, 9, n)).lazy.recipes[0]]) for n in (4, 5))
-    assert not nvimg.accepts(narrow.decodes[0])
-    assert nvimg.accepts(wide.decodes[0])
 
 
 @pytest.mark.parametrize("factors", [*SAMPLINGS, *UNEQUAL], ids=str)

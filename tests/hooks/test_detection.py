@@ -4,6 +4,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -14,7 +15,7 @@ from torchvision.transforms.v2 import functional as F
 import accel
 from accel.hooks import v2_transforms
 from accel.ops import hue, tensor_op
-from tests.support import helpers
+from tests.support import helpers, inside
 
 
 def sample(boxes: Any, size: tuple[int, int] = (90, 120), **kind: Any) -> tuple[Any, Any]:
@@ -51,6 +52,22 @@ def test_crops_by_overlap(name: str) -> None:
     with accel.image_backend("cpu"):
         assert v2.RandomIoUCrop.make_params is not original
     assert v2.RandomIoUCrop.make_params is original
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_crops_are_compared_when_they_are_first_used(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the switch; and torchvision's own are made where they differ."""
+    tried, code = inside.try_draws_again(monkeypatch), v2.RandomIoUCrop.make_params.__code__
+    if not right:
+        monkeypatch.setattr(v2_transforms, "largest_overlap", lambda *given: np.float32(0.5))
+    with accel.image_backend("cpu"):
+        assert code not in tried
+
+    def run() -> list[Any]:
+        return [helpers.known(v2.RandomIoUCrop()(*sample(BOXES["several"][0]))) for _ in range(9)]
+
+    helpers.assert_equal_runs(run)
+    assert tried[code] is right
 
 
 def test_an_overlap_is_compared_in_float32() -> None:

@@ -18,8 +18,8 @@ import accel
 from accel.backend import backend_of
 from accel.processes.switch import current
 from tests.support import helpers
-from tests.support.backends import CUDA, Backend
-from tests.support.cuda import ON_HOST, needs_compiler
+from tests.support.backends import Backend
+from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, batches, is_lazy, jpeg, undecodable, write_image_folder
 from tests.support.loaders import TIMEOUT
 from tests.support.processes import linux
@@ -71,17 +71,6 @@ def test_a_loaders_batches(image_folder: Path, backend: Backend, runs: list[int]
         for _ in range(2):
             assert_same(epoch(image_folder, where(backend), workers, pinned and backend.name != "cpu"), expected)
     assert sorted(runs) == ([] if backend.name == "cpu" else [2, 2, 5, 5, 5, 5]), "they did not run on the backend"
-
-
-@needs_compiler
-@pytest.mark.skipif(not ON_HOST, reason="its differences are stated for the device")
-@pytest.mark.parametrize("backend", [CUDA], ids=["cuda"])
-def test_another_decoder_on_the_device(image_folder: Path, backend: Backend, runs: list[int]) -> None:
-    with accel.image_backend("torchvision"):
-        expected = epoch(image_folder, "cpu", 2)
-    with backend.chosen(exact=False, decode="nvimgcodec"):
-        assert_same(epoch(image_folder, where(backend), 2), expected)
-    assert len(runs) == 3
 
 
 def test_submit(image_folder: Path, backend: Backend, runs: list[int]) -> None:
@@ -145,9 +134,7 @@ def way(backend: Backend, options: dict[str, Any]) -> tuple[Backend, float]:
     """A backend with options, and by how much its values may differ (they are 0 to 1)."""
     if (backend.name == "cpu" and options) or (backend.name == "dali" and "memory" in options):
         pytest.skip("it has no such option, or no other way for it")
-    apart = 0.0 if options.get("exact", True) else {"dali": 20 / 255, "cuda": 0 if ON_HOST else 6 / 255}[backend.name]
-    if backend.name == "cuda" and "exact" in options:
-        options = {**options, "decode": "nvimgcodec"}
+    apart = 20 / 255 if backend.name == "dali" and "exact" in options else 0.0
     return backend._replace(options={**backend.options, **options}), apart
 
 

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 import accel
-from accel.codec import engines
 from accel.hooks import patch
 from accel.system.native import units
 from tests.support import helpers, inside
-from tests.support.processes import linux
 
 SCRIPT = """
 import multiprocessing
@@ -138,13 +136,3 @@ def test_nothing_can_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     unit.function("codec.jpeg.markers", "first_marker", "u1[1] int")
     with pytest.raises(RuntimeError, match="NUMBA_DISABLE_JIT"):
         units.ready([unit])
-
-
-@linux
-def test_no_folder_takes_files_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> None:
-        raise FileNotFoundError("No usable temporary directory found")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", none)
-    with engines._native_stderr_to_log():
-        os.write(2, b"said by native code\n")

@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.hooks.compiled import program
-from accel.profiling import collect
+from accel.profiling import collect, loading
 from accel.profiling.flow import flow
 from accel.profiling.measured import Measured
 from accel.runtime import streams
@@ -279,6 +279,18 @@ def test_a_validation_is_no_waiting(slept: None) -> None:
     assert its is not None
     assert its.shifted < 25e6  # half of a nap
     assert [batch.step_ns is None for batch in result.batches if batch.loader == 0] == [False, True] * 10
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_what_is_tried_at_the_end_of_an_epoch_is_left_out(slept: None, epochs: int) -> None:
+    loading.ends[:] = [lambda number: time.sleep(9)]
+    try:
+        result = measured(DataLoader(Numbers(12), 4), epochs, step=lambda batch: time.sleep(1))
+    finally:
+        loading.ends.clear()
+    told = sum(spent.ns for spent in main(result).stages.values()) / 1e9
+    assert told == pytest.approx(main(result).seconds, rel=0.01)
+    assert told == pytest.approx(3 * epochs, rel=0.01)
 
 
 def test_an_epoch_that_was_left() -> None:

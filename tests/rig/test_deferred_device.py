@@ -12,10 +12,9 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned_pool
+from accel.backends.cuda import CudaBackend, CudaOptions, backend, pinned_pool
 from accel.backends.cuda.jpeg import index, requests
 from accel.codec import jpeg as codec_jpeg
-from accel.codec.header import Header
 from accel.planning.plan import FinishedPlan, plan
 from accel.processes import sent_files
 from accel.recipes.arrived import Arrived
@@ -198,41 +197,6 @@ def test_a_batch_that_fails_leaves_the_others_right(deferred: Deferred) -> None:
     assert all(torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found))
 
 
-class OwnMemory:
-    """Stands in for nvImageCodec: what it decodes lies in memory that it uses again as soon as it is dropped."""
-
-    class Image:
-        def __init__(self, pixels: Any) -> None:
-            self.pixels = np.array(pixels, order="C")
-
-        def __del__(self) -> None:
-            self.pixels[...] = 0xEE
-            OwnMemory.kept.append(self.pixels)  # so that what reads it late reads that
-
-    kept: list[Any] = []  # noqa: RUF012
-
-    def decode(self, wanted: Any) -> list[nvimg.Pixels | None]:
-        found: list[nvimg.Pixels | None] = []
-        for each in wanted:
-            assert isinstance(each.source.header, Header)
-            top, left, height, width = each.box
-            with Image.open(BytesIO(bytes(each.source.data))) as image:
-                made = OwnMemory.Image(np.asarray(image)[top : top + height, left : left + width])
-            found.append(nvimg.Pixels(made.pixels.ctypes.data, made))
-        return found
-
-
-@pytest.fixture
-def own_memory(monkeypatch: pytest.MonkeyPatch) -> Deferred:
-    monkeypatch.setattr(backend.nvimg, "Decoder", lambda device: OwnMemory())
-    monkeypatch.setattr(backend.engines, "has_nvimgcodec", lambda: True)
-    return made_deferred(monkeypatch, exact=False, decode="nvimgcodec")
-
-
-def test_images_of_nvimagecodec_are_held(own_memory: Deferred) -> None:
-    assert right(own_memory) == [True] * 9
-
-
 @pytest.mark.parametrize("early", [False, True])
 def test_a_mark_that_stands_too_early_would_show(early: bool) -> None:
     """The host's memory is written to before it was sent."""
@@ -259,8 +223,3 @@ def test_a_result_that_is_not_recorded_would_show(monkeypatch: pytest.MonkeyPatc
     deferred = made_deferred(monkeypatch)
     monkeypatch.setattr(DeferredDevice, "record", lambda self, tensor, stream: None)
     assert not any(right(deferred, 3))
-
-
-def test_images_that_are_not_held_would_show(own_memory: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvimg.KeepAlive, "until", lambda self, mark, objects: None)
-    assert not any(right(own_memory, 3))

@@ -17,12 +17,11 @@ from accel.backends.cuda import compile, host
 from accel.backends.cuda.declarations import SOURCES
 from accel.backends.cuda.jpeg import Request
 from accel.backends.cuda.jpeg.layout import PICTURE, STATE
-from bench.fuzz.files import encode, picture, pillow
 from rig.batches import batches
 from rig.races import ORDERS, Races, built_with, finding_races
 from tests.support import inside
 from tests.support.cuda import assert_equals_torchvision, host_only, needs_compiler, on_device
-from tests.support.jpeg import lies, packed, shape
+from tests.support.jpeg import lies, shape
 
 pytestmark = [needs_compiler, host_only, pytest.mark.usefixtures("small_batches_indexed")]
 
@@ -48,7 +47,6 @@ def test_the_order_of_threads_makes_no_difference(order: str) -> None:
         for batch in BATCHES.values():
             assert_equals_torchvision(batch)
         damaged_files()
-        unpacked()
 
 
 def damaged_files() -> None:
@@ -57,20 +55,6 @@ def damaged_files() -> None:
     wanted = [Request(data, (0, 0, *shape(data)[:2]), shape(data)[2]) for data in files]
     decoding = inside.engine().jpeg.decode(wanted)
     assert decoding.flagged() == list(range(len(files)))
-
-
-def unpacked() -> None:
-    """Planes, of rows with fewer and with more blocks than a block of threads has threads."""
-    files = [encode(picture("smooth", *size), subsampling=0) for size in ((40, 90), (20, 2100))]
-    wanted = [Request(packed(data, box), box, 3) for data, box in zip(files, BOXES, strict=True)]
-    decoding = inside.engine().jpeg.decode(wanted)
-    assert decoding.flagged() == []
-    for number, (data, (top, left, height, width)) in enumerate(zip(files, BOXES, strict=True)):
-        found = decoding.read(number, 3 * height * width).reshape(height, width, 3)
-        assert np.array_equal(found, pillow(data)[top : top + height, left : left + width])
-
-
-BOXES = (3, 5, 30, 80), (1, 9, 18, 2090)
 
 
 def many_tiles() -> None:
@@ -95,7 +79,6 @@ def test_no_kernel_has_a_race(races: Races) -> None:
     damaged_files()
     many_tiles()
     out_of_step()
-    unpacked()
     assert not races.found()
 
 
@@ -148,7 +131,6 @@ REACHED_BY: dict[str, tuple[str, ...]] = {
     "points.cu": ("decoded, indexes made",),
     "segments.cu": ("decoded, indexes known",),
     "coefficients.cu": ("ragged (3, 50) bicubic",),
-    "unpack.cu": (),  # of what is kept: ``unpacked``
 }
 
 
@@ -160,8 +142,6 @@ def test_every_missing_barrier_would_be_found(races: Races) -> None:
         yield from (partial(on_device, BATCHES[name]) for name in REACHED_BY.get(file, ("decoded",)))
         if file == "stream.cu":
             yield many_tiles
-        if file == "unpack.cu":
-            yield unpacked
         if file == "entropy.cu":
             yield partial(out_of_step, (20, 75))
 

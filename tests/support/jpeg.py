@@ -15,8 +15,6 @@ from PIL import Image
 from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.codec.header import claim
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg import planes
-from accel.codec.jpeg.planes import PackedPlanes
 from bench.fuzz.coder import Coder, Scan, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 from tests.support import inside
@@ -40,14 +38,6 @@ def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
         case _:
             changed[at:at] = rng.bytes(int(rng.integers(1, 5)))
     return bytes(changed)
-
-
-def packed(data: bytes, box: tuple[int, int, int, int]) -> PackedPlanes:
-    """What a region needs of a file's planes."""
-    found = planes.encode(data)
-    assert found is not None
-    first, last = planes.needed(found.meta, box)
-    return PackedPlanes(found.meta, first, np.concatenate(np.split(found.content, found.ends[:-1])[first:last]))
 
 
 def with_room(data: bytes, size: int = 1 << 14) -> bytes:

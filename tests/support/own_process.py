@@ -5,14 +5,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from accel.backends.cuda import host, nvimg
-from accel.codec import engines
+from accel.backends.cuda import host
 from tests.support import inside
 
 STATUS = 66
@@ -55,13 +53,6 @@ class Stream(Owned):
         event.synchronize()
 
 
-class Decoder(Owned):
-    """nvImageCodec's, which declines everything."""
-
-    def decode(self, streams: list[Any], **_: Any) -> list[None]:
-        return [None] * len(streams)
-
-
 class Module:
     """torch's module of the device."""
 
@@ -91,10 +82,8 @@ def _pinned(self: Any, size: int) -> torch.Tensor:
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the cuda backend's stand-in for a device make such things."""
-    codec, module = mock.MagicMock(Decoder=Decoder), Module()
+    module = Module()
     monkeypatch.setattr(host.HostDevice, "pinned", _pinned)
     monkeypatch.setattr(host.HostDevice, "mark", lambda self: Event())
-    monkeypatch.setattr(engines, "has_nvimgcodec", lambda: True)
-    monkeypatch.setattr(nvimg, "engines", mock.Mock(wraps=engines, nvimgcodec_module=lambda: codec))
     inside.streams_of(monkeypatch, lambda device: module)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)

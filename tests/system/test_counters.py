@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,13 @@ def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         inside.forget_messages()
         os._exit(log.first("said by this test"))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "a child says it again"
+
+
+def test_what_other_threads_do_meanwhile_is_counted() -> None:
+    before = counters.stats()[counters.KEPT]
+    with counters.uncounted():
+        thread = threading.Thread(target=counters.count, args=(counters.KEPT,))
+        thread.start()
+        thread.join()
+        counters.count(counters.KEPT, 10)
+    assert counters.stats()[counters.KEPT] == before + 1

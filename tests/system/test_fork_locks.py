@@ -4,7 +4,6 @@ import ast
 import itertools
 import os
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -183,23 +182,6 @@ def test_what_was_submitted_is_computed_by_the_child(monkeypatch: pytest.MonkeyP
     finally:
         done.set()
     assert_same(future.result(60), expected)
-
-
-def test_standard_error_of_a_child_is_its_parents(capfd: pytest.CaptureFixture[str]) -> None:
-    """nvImageCodec is started with file descriptor 2 led elsewhere."""
-    inside = threading.Event()
-
-    def start() -> None:
-        with engines._native_stderr_to_log():
-            inside.set()
-            time.sleep(0.5)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    assert inside.wait(30)
-    assert in_child(lambda: bool(os.write(2, b"from the child")))()
-    thread.join(30)
-    assert capfd.readouterr().err == "from the child"
 
 
 def test_a_fork_while_others_make_their_first_batch() -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import columns, compile, effects, finished, host, jpeg, nvimg
+from accel.backends.cuda import columns, compile, effects, finished, host, jpeg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.device import CudaDevice, Device
@@ -23,7 +23,7 @@ from accel.backends.cuda.finished import Finished, Section
 from accel.backends.cuda.jpeg import Decoding, requests
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.shared.options import check_positive, check_threads, missing_gpu
-from accel.codec import decode, engines, store, stream_index
+from accel.codec import decode, store, stream_index
 from accel.codec.engines import Box
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
@@ -47,9 +47,9 @@ class CudaOptions(AcceleratorOptions):
     """The cuda backend's options.
 
     Args:
+        exact: changes no value, as all of it is exact.
         decode: "accel" or "auto": accel's own decoder on the device, which is exact, and the host for files that it
-            does not take; "nvimgcodec": nvImageCodec on the device, which is not exact and needs ``exact=False``;
-            "host": the host decodes the regions and sends pixels.
+            does not take; "host": the host decodes the regions and sends pixels.
         threads: the number of threads that decode on the host; "auto" for one for each core that this process may use.
         memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
             larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, looked
@@ -57,27 +57,25 @@ class CudaOptions(AcceleratorOptions):
             computed at a time on a device, by however many threads: more wait.
     """
 
-    decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"
+    decode: Literal["auto", "accel", "host"] = "auto"
     threads: int | str = "auto"
     memory: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decode not in ("auto", "accel", "nvimgcodec", "host"):
-            raise ValueError(f"decode must be 'auto', 'accel', 'nvimgcodec' or 'host', got {self.decode!r}")
-        if self.decode == "nvimgcodec" and self.exact:
-            raise ValueError("decode='nvimgcodec' is not exact on a GPU: it needs exact=False")
+        if self.decode not in ("auto", "accel", "host"):
+            raise ValueError(f"decode must be 'auto', 'accel' or 'host', got {self.decode!r}")
         check_threads(self.threads)
         check_positive(self, "memory")
 
     @property
     def decoder(self) -> str:
-        """The decoder without "auto": "accel" or "nvimgcodec" on the device, or "host"."""
+        """The decoder without "auto": "accel" on the device, or "host"."""
         return "accel" if self.decode == "auto" else self.decode
 
 
 class CudaBackend(AcceleratorBackend):
-    """Exact, unless nvImageCodec decodes. ``device="cpu"`` runs the same kernels on the host."""
+    """Always exact: ``exact=False`` changes no value. ``device="cpu"`` runs the same kernels on the host."""
 
     Options = CudaOptions
     devices = ("cuda",)
@@ -98,8 +96,6 @@ class CudaBackend(AcceleratorBackend):
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:
-        if options is not None and options.decoder == "nvimgcodec" and not engines.has_nvimgcodec():
-            return "nvImageCodec is missing: pip install 'accel-vision[nvimgcodec]'"
         device = torch.device((options and options.device) or "cuda")
         if device.type == "cpu":
             return host.unavailable()
@@ -166,11 +162,7 @@ class CudaBackend(AcceleratorBackend):
         return [
             f"decoder: {_DESCRIBED[decoder]}",
             *([f"files: {_FILES}"] if decoder == "accel" else ()),
-            *(
-                requests.describe_indexes(plan.decodes, self.options, decoder == "accel")
-                if decoder != "nvimgcodec"
-                else ()
-            ),
+            *requests.describe_indexes(plan.decodes, self.options, decoder == "accel"),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
@@ -194,9 +186,6 @@ class CudaBackend(AcceleratorBackend):
     def _decoder(self, engine: _Engine) -> str:
         """The decoder of the options, or the one in its place if that is not available."""
         decoder = self.options.decoder
-        if decoder == "nvimgcodec" and nvimg.shares_memory(engine.device.torch_device):
-            counters.fallback("torch's cudaMallocAsync shares memory with nvImageCodec, which is unsafe; accel decoded")
-            decoder = "accel"
         return "host" if decoder == "accel" and not engine.jpeg.agrees() else decoder
 
     def _engine(self, device: torch.device) -> _Engine:
@@ -207,7 +196,6 @@ class CudaBackend(AcceleratorBackend):
         self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, sent: Finished | None = None
     ) -> None:
         """Run a plan, or a chunk, into the whole batch's ``result``; ``sent``: what a worker has finished of it."""
-        images: list[nvimg.Pixels | None] = []
         execution = None
         try:
             if decoder == "accel" and sent is not None and isinstance(plan, FinishedPlan):
@@ -215,8 +203,7 @@ class CudaBackend(AcceleratorBackend):
                 in_place = locked(ahead.memory, ahead.shape[0], engine.device)
                 execution = Execution(sent, result, engine.device, engine.jpeg.memory(), in_place)
             else:
-                images = engine.decoder.decode(_decodes(plan)) if decoder == "nvimgcodec" else []
-                execution = self._finish(plan, engine, result, decoder, images)
+                execution = self._finish(plan, engine, result, decoder)
             if execution.holes:
                 wanted = _wanted(plan) if sent is not execution.finished else partial(_hole, plan, sent.holes())
                 numbers = execution.holes
@@ -231,9 +218,6 @@ class CudaBackend(AcceleratorBackend):
                     self._raise_earlier(plan, execution.decoding, error.position)
                 execution.abandon()
             raise
-        finally:
-            if any(images):
-                engine.held.until(engine.device.mark(), images)
         _keep(plan, execution.decoding)
         if flagged:  # their places in the result are written again, later on the same stream
             for number in flagged:
@@ -242,16 +226,9 @@ class CudaBackend(AcceleratorBackend):
             again = tuple([plan.decodes[number] for number in flagged])
             self._run(plan._replace(decodes=again), engine, result, "host")
 
-    def _finish(
-        self,
-        plan: Plan,
-        engine: _Engine,
-        result: torch.Tensor,
-        decoder: str,
-        images: Sequence[nvimg.Pixels | None] = (),
-    ) -> Execution:
-        """Finish the work for a plan, and bind it to memory. ``images``: what nvImageCodec has decoded."""
-        host, chosen, addresses = engine.jpeg.memory(self._parallel), None, None
+    def _finish(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str) -> Execution:
+        """Finish the work for a plan, and bind it to memory."""
+        host, chosen = engine.jpeg.memory(self._parallel), None
         rows = plan.rows if columns.accepts(plan) else None
         count = len(plan.decodes) if rows is None else len(rows)
         lower: Any = schedule_of if rows is None else columns.schedule_of
@@ -266,10 +243,8 @@ class CudaBackend(AcceleratorBackend):
                 by_index = requests.by_index(decodes, self.options)
                 wanted = [requests.request_of(each, by_index) for each in decodes]
                 chosen = requests.gathered(wanted, host.gather)
-        elif decoder == "nvimgcodec":
-            addresses = np.array([0 if each is None else each.address for each in images], np.uint64)
         fill = None if rows is not None else partial(self._parallel.each, do=_call)
-        made = finished.finish(count, chosen, partial(lower, plan), host.take, addresses, fill)
+        made = finished.finish(count, chosen, partial(lower, plan), host.take, fill)
         return Execution(made, result, engine.device, host)
 
     def _raise_earlier(self, plan: Plan, decoding: Decoding, position: int) -> None:
@@ -291,7 +266,6 @@ _UNITS = (jpeg.headers.UNIT, columns.UNIT, finished.UNIT, store.UNIT)
 _FILES = "the device copies them from where a worker left them, if the driver locks that; else they are gathered"
 _DESCRIBED = {
     "accel": "accel's own on the device, regions only; the host for files that are not plain baseline",
-    "nvimgcodec": "nvImageCodec on the device (not exact), the host for what it declines",
     "host": "accel's decoders on the host, regions only, pixels uploaded",
 }
 
@@ -341,12 +315,10 @@ def _call(task: Callable[[], object]) -> None:
 
 
 class _Engine:
-    """Memory and decoders of one device, kept from batch to batch."""
+    """Memory and decoder of one device, kept from batch to batch."""
 
     def __init__(self, device: torch.device, own: Device | None = None) -> None:
         """``own``: the device's object if it is none of torch's."""
         self.device: Device = own or (host.HostDevice() if device.type == "cpu" else CudaDevice(device))
         self.budget = Budget(self.device)
         self.jpeg = Decoder(self.device)
-        self.decoder = nvimg.Decoder(device)
-        self.held = nvimg.KeepAlive()

@@ -169,13 +169,12 @@ def finish(
     chosen: Chosen | None,
     lower: Callable[[npt.NDArray[np.uint64]], Schedule],
     take: Callable[[int, int], Bytes],
-    addresses: npt.NDArray[np.uint64] | None = None,
     fill: Callable[[Sequence[Callable[[], None]]], object] | None = None,
 ) -> Finished:
     """Finish the work for a plan of ``count`` sources.
 
     Args:
-        chosen: the files for the device's decoder. addresses: of pixels that are on the device already, else 0.
+        chosen: the files for the device's decoder.
         lower: makes the schedule, from the places of the sources' pixels; 0 for one whose pixels the host sends.
         take: returns the memory for a program, given the bytes of the report and its own.
         fill: calls functions that fill in what is sent, in any order; None: one after another.
@@ -183,13 +182,13 @@ def finish(
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
     batch, numbers, known, headers = None, _NO_NUMBERS, _NO_KNOWN, _NO_HEADERS
     indexed = wanted = misfits = 0
-    addresses = np.zeros(count, np.uint64) if addresses is None else addresses
+    sources = np.zeros(count, np.uint64)
     if chosen is not None and found is not None and found.batch is not None:
         batch, numbers, known = found.batch, chosen.numbers[found.accepted], found.known.table[found.accepted]
         _, indexed, wanted, misfits, _ = (known != 0).sum(0).tolist()  # in the order of ``index``
         headers = found.headers[found.accepted] if wanted else headers
-        addresses[numbers] = place(Region.DECODED, 0) + batch.memory[0, PIXELS]
-    schedule = lower(addresses)
+        sources[numbers] = place(Region.DECODED, 0) + batch.memory[0, PIXELS]
+    schedule = lower(sources)
     launches = placed(schedule)
 
     bytes_of, totals, scratch, size = [0], [0] * len(LAUNCHES), 0, 0
@@ -224,7 +223,7 @@ def finish(
         given = to, _words(launch.dtype), behind, scratch, words, fixups, fixed
         fixed = columns.write_items(launch.items(), behind + items, blocks, *given)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
-    on_host = (addresses == 0).nonzero()[0].tolist() if schedule.pixels else []
+    on_host = (sources == 0).nonzero()[0].tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART

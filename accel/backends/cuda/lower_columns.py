@@ -114,7 +114,7 @@ def lower(
     """Fill in the descriptors of n passes and of the coefficients that they need, which axes resampled alike share.
 
     Args:
-        boxes, axes, rows_first: of ``Columns``. sources: places or addresses of the pixels.
+        boxes, axes, rows_first: of ``Columns``. sources: places of the pixels.
         numbers: see above; the last is the first free place of scratch memory, and is moved behind what is taken.
         passes, jobs: PASS [n] and COEFFICIENT_JOB [up to 2 n], zero, as int64 [n, words].
         table: int32 [a power of two above 2 n], zero.

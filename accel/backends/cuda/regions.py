@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Region(IntEnum):
-    """Regions of memory for places. NOWHERE: the offset is already an address (or null)."""
+    """Regions of memory for places. NOWHERE: the place is null."""
 
     NOWHERE = 0
     UPLOAD = 1  # sent by the host: descriptors, tables, pixels

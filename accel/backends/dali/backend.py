@@ -81,7 +81,7 @@ class DaliBackend(AcceleratorBackend):
         if not _installed("nvidia.dali"):
             return MISSING
         if not _installed("nvidia.nvimgcodec"):
-            return "nvImageCodec is missing, which DALI decodes with: pip install 'accel-vision[nvimgcodec]'"
+            return "nvImageCodec is missing, which DALI decodes with: pip install 'accel-vision[dali]'"
         device = torch.device((options and options.device) or "cpu")
         if device.type == "cuda":
             return missing_gpu(device, "set_image_backend('dali', device='cpu') runs DALI's CPU operators")

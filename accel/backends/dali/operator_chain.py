@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from accel.codec.engines import wide_enough
 from accel.planning.stages import Box
 
 Numbers = tuple[float, ...]
@@ -86,3 +85,18 @@ class OperatorChain:
             self.operators = self.operators[:-1]
             return 1
         return 0
+
+
+def wide_enough(box: Box, picture_width: int) -> Box:
+    """The region to ask for from decoders that use libjpeg-turbo: the box, with more columns if it is narrow.
+
+    If a component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all of them
+    are upsampled, and then repeats samples that it should interpolate. More columns than the largest sampling factor
+    (4), or all of the picture's, avoid that.
+    """
+    top, left, height, width = box
+    columns = min(max(width, _NARROWEST), picture_width)
+    return top, min(left, picture_width - columns), height, columns
+
+
+_NARROWEST = 5

@@ -16,7 +16,7 @@ from accel.system.native.calls import Call
 
 from . import planes_fields as pf
 
-__all__ = ["UNIT", "Encoded", "PackedPlanes", "band", "calls", "encode", "lay_out", "needed", "region"]
+__all__ = ["UNIT", "Encoded", "calls", "encode", "needed", "region"]
 
 UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
 _pack = UNIT.function("codec.jpeg.planes_kernels", "pack", "i8[1] i8[2] u8[2] u1[1]w u8[1]w u2[1]w u1[1]w i8[1]w")
@@ -36,14 +36,6 @@ class Encoded(NamedTuple):
     content: np.ndarray
     ends: np.ndarray
     pixels: np.ndarray
-
-
-class PackedPlanes(NamedTuple):
-    """The data that a region needs of a picture: its description, and the parts from number ``first`` on, uint8[n]."""
-
-    meta: bytes
-    first: int
-    parts: np.ndarray
 
 
 def encode(
@@ -120,18 +112,6 @@ def calls(parts: np.ndarray) -> tuple[Call, Call, np.ndarray]:
     needed = Call(_needed, None, own.header, own.layout, 0, 0, 0, 0, own.span)
     unpack = Call(_unpack, None, own.header, own.layout, _CODES, parts, 0, 0, 0, own.planes, own.spare, None)
     return needed, unpack, own.span
-
-
-def lay_out(packed: PackedPlanes, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:
-    """Fill a header and a layout array for a region, as decoding does; False: it needs other parts than these."""
-    span = jpeg._scratch.span
-    size = _needed(_words(packed.meta), header, layout, *(int(edge) for edge in box), span)
-    return size > 0 and packed.first == span[0]
-
-
-def band(packed: PackedPlanes) -> int:
-    """The number of rows of MCUs in a part."""
-    return int(_words(packed.meta)[pf.BAND])
 
 
 def _words(meta: bytes) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from time import thread_time
 from typing import Any, NamedTuple
@@ -29,23 +29,6 @@ _PART = 4  # the time of one file of a batch in so many is enough to estimate th
 _MOST = 0.75  # if at least this part of the files had an index, their time counts as that of indexed files
 
 _packed, _pixels = Scratch(), Scratch()
-
-
-def packed(source: Source, box: Box) -> planes.PackedPlanes | None:
-    """The parts of a file's planes that a region needs; None if the cache has none, or they are damaged."""
-    entry = None if source.cached is None else source.cached.planes
-    if entry is None:
-        return None
-    meta = entry.meta[cached.MARK :]
-    first, last = planes.needed(meta, box)
-    if not 0 <= first < last <= len(entry.ends):
-        return None
-    begin, end = entry.span(first, last)
-    parts = _packed.take(end - begin)
-    if not source.cached.cache.read(entry, first, last, parts):
-        return None
-    counters.count(counters.PLANE_HITS)
-    return planes.PackedPlanes(meta, first, parts)
 
 
 class PlaneTable(NamedTuple):
@@ -124,14 +107,20 @@ def _tells(files: int, of: int) -> bool:
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
     """A region decoded from a file's planes in the cache; None if it has none, or they are damaged."""
-    known = source.cached
-    if known.planes is None:
+    known, entry = source.cached, source.cached.planes
+    if entry is None:
         return None
-    found = packed(source, box)
-    if found is None:
+    meta = entry.meta[cached.MARK :]
+    first, last = planes.needed(meta, box)
+    if not 0 <= first < last <= len(entry.ends):
         return None
+    begin, end = entry.span(first, last)
+    parts = _packed.take(end - begin)
+    if not known.cache.read(entry, first, last, parts):
+        return None
+    counters.count(counters.PLANE_HITS)
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
-    pixels = planes.region(found.meta, found.parts, found.first, box, channels, out)
+    pixels = planes.region(meta, parts, first, box, channels, out)
     if pixels is not None:
         pace.of(known.cache).add_hits(pace.pixels(source.header, box), 1)
     return pixels
@@ -152,19 +141,12 @@ def to_fill(source: Source) -> bool:
     return True
 
 
-Fill = Callable[[Sequence[Source], Numbers, Numbers], None]
-"""Called with sources, the positions of those that a cache lacks, and for each of these the pixels that a first decode
-covers: all rows down to the end of its crop."""
-
-
-def mark_all(sources: Sequence[Source], lacking: Numbers, regions: Numbers) -> None:
-    """``Fill``: mark all files; the accelerator's backend chooses which of them the host decodes."""
-    for number in lacking.tolist():
-        _mark(sources[number])
-
-
 def mark_affordable(sources: Sequence[Source], lacking: Numbers, regions: Numbers) -> None:
-    """``Fill``: mark those files for which there is time now (``pace``)."""
+    """Mark those files for which there is time now (``pace``).
+
+    ``lacking``: the positions of the sources that a cache lacks. ``regions``: for each of these the pixels that a first
+    decode covers, all rows down to the end of its crop.
+    """
     if isinstance(sources, Files):
         heights, widths, _ = sources.sizes()
         fitting, whole = sources.plain() & decode.agrees("accel"), heights * widths

@@ -25,8 +25,7 @@ from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Pictures, Rows
 from accel.recipes.sources import PicturesApart
-from accel.runtime.memo import cached
-from accel.runtime.memo.planes import Fill
+from accel.runtime.memo import cached, planes
 from accel.runtime.memo.result_entries import ResultSpec, prefix_of, reference_of, result_entry_in, variant
 from accel.runtime.memo.result_lookup import BatchLookup
 from accel.runtime.memo.result_pixels import Compute, StoredResults, on_device
@@ -40,18 +39,16 @@ ResultBlock = tuple[Sequence[int], Pixels]
 """The numbers of images, and the pixels of their results, side by side."""
 
 
-def applied(recipes: Sequence[Recipe], backend: Backend, run: Run, fill: Fill, compute: Compute) -> Sequence[Recipe]:
+def applied(recipes: Sequence[Recipe], backend: Backend, run: Run, compute: Compute) -> Sequence[Recipe]:
     """Let recipes begin with pixels that a cache has, or with results that are made, and kept there.
 
     Args:
         backend: makes the results. run: runs its plans, with results on the host.
-        fill: called with the files that the cache lacks and whose recipes begin otherwise each time, so that planes
-            or all pixels should be kept.
         compute: computes the pixels of a recipe, in place of a damaged entry.
     """
     batch = BatchLookup(recipes, compute)
     if batch.uncached:
-        fill(batch.sources, np.array(batch.uncached, np.int64), batch.regions())
+        planes.mark_affordable(batch.sources, np.array(batch.uncached, np.int64), batch.regions())
     made = _made(batch, backend, run) if batch.missing else []
     for each in made:
         _keep(batch, *each)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torchvision.transforms import functional as F
@@ -15,11 +14,10 @@ import accel
 from accel import testing
 from accel.backend import backend_of
 from accel.backends.cpu import stages
-from accel.backends.cuda import CudaOptions, budget, host, nvimg
+from accel.backends.cuda import CudaOptions, budget, host
 from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.lowering import device_bytes
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.processes.switch import current
 from accel.runtime import picture_memory
@@ -78,8 +76,6 @@ def test_explain_names_the_decoder() -> None:
         assert "decoder: accel's own on the device" in accel.explain(pipeline())
     with accel.image_backend("cuda", device=DEVICE, decode="host"):
         assert "decoder: accel's decoders on the host" in accel.explain(pipeline())
-    with accel.image_backend("cuda", device=DEVICE, exact=False, decode="nvimgcodec"):
-        assert "nvImageCodec" in accel.explain(pipeline())
 
 
 # -- chunks and memory --------------------------------------------------------------------------------------
@@ -345,80 +341,9 @@ def test_under_inference_mode_the_values_are_ordinary() -> None:
 
 # -- decoding on the device ---------------------------------------------------------------------------------
 
-needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
-
-
-@host_only
-@needs_nvimgcodec
-def test_the_devices_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its host mode equals Pillow, so here even this is exact."""
-    asked: list[int] = []
-    decode = nvimg.Decoder.decode
-
-    def counted(self: Any, wanted: Any) -> Any:
-        found = decode(self, wanted)
-        asked.append(sum(pixels is not None for pixels in found))
-        return found
-
-    monkeypatch.setattr(nvimg.Decoder, "decode", counted)
-    assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")
-    assert len(asked) == 1
-    assert asked[0] >= len(pictures()) - 2
-    assert_equals_torchvision(pipeline, exact=False)
-    assert_equals_torchvision(pipeline, exact=False, decode="host")
-    assert_equals_torchvision(pipeline)
-    assert len(asked) == 1
-
-
-@host_only
-@needs_nvimgcodec
-def test_what_the_devices_decoder_declines_goes_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = nvimg.Decoder.decode
-    monkeypatch.setattr(
-        nvimg.Decoder,
-        "decode",
-        lambda self, wanted: [None if n % 2 else each for n, each in enumerate(decode(self, wanted))],
-    )
-    assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")
-
-
-def test_without_nvimgcodec_the_switch_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "has_nvimgcodec", lambda: False)
-    with pytest.raises(accel.BackendUnavailable, match=r"pip install 'accel-vision\[nvimgcodec\]'"):
-        accel.set_image_backend("cuda", device=DEVICE, exact=False, decode="nvimgcodec")
-    assert accel.get_image_backend() == "torchvision"
-
-
-@host_only
-@pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
-def test_nvimgcodec_does_not_share_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may write before earlier work on its stream has run, which may still read what torch has let go."""
-    gpu = torch.device("cuda", 0)
-    assert not nvimg.shares_memory(gpu)
-    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
-    assert nvimg.shares_memory(gpu)
-    assert not nvimg.shares_memory(torch.device("cpu"))
-    monkeypatch.setattr(nvimg, "shares_memory", lambda device: True)
-    monkeypatch.setattr(nvimg.Decoder, "decode", lambda *_: pytest.fail("nvImageCodec decoded"))
-    before = sum(accel.stats()["fallbacks"].values())
-    assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")  # accel's decoder is exact
-    assert sum(accel.stats()["fallbacks"].values()) > before
-
-
-def test_objects_are_held_until_the_mark() -> None:
-    held, event = nvimg.KeepAlive(), Event()
-    thing = np.zeros(3)
-    held.until(event, [thing])
-    held.until(None, [])
-    assert len(held._held) == 1
-    event.reached = True
-    held.until(None, [])
-    assert not held._held
-
 
 def test_options_say_who_decodes() -> None:
     assert CudaOptions().decoder == "accel"
     assert CudaOptions(exact=False).decoder == "accel"
     assert CudaOptions(exact=False, decode="accel").decoder == "accel"
     assert CudaOptions(decode="host").decoder == "host"
-    assert CudaOptions(exact=False, decode="nvimgcodec").decoder == "nvimgcodec"

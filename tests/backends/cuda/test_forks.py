@@ -50,7 +50,7 @@ def in_a_cycle() -> None:
 @pytest.mark.parametrize(
     "method", ["fork", *(pytest.param(each, marks=pytest.mark.sweep) for each in ("spawn", "forkserver"))]
 )
-@pytest.mark.parametrize("options", [{}, {"exact": False, "decode": "nvimgcodec"}, {"decode": "host"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"decode": "host"}], ids=str)
 def test_three_epochs(paths: list[str], owned: None, method: str, persistent: bool, options: dict[str, Any]) -> None:
     wanted = plain(lambda: [images for images, _ in DataLoader(Files(paths, SMALL), batch_size=2)])
     accel.set_image_backend("cuda", device="cpu", prefetch=7, **options)  # a backend of its own
@@ -94,7 +94,7 @@ from tests.support import own_process
 from tests.support.loaders import batch
 warnings.simplefilter("ignore")  # of a fork beside threads
 own_process.install(pytest.MonkeyPatch())
-accel.set_image_backend("cuda", device="cpu", exact=False, decode="nvimgcodec")
+accel.set_image_backend("cuda", device="cpu")
 images = batch(sys.argv[1:])
 images.pin_memory()
 images.to("cpu")
@@ -134,7 +134,7 @@ def test_a_lazy_batch_that_a_new_process_is_given(paths: list[str], method: str)
 
 
 def test_a_child_that_frees_it_would_show(owned: None) -> None:
-    for make in (own_process.Event, own_process.Stream, own_process.Decoder, lambda: own_process._pinned(None, 9)):
+    for make in (own_process.Event, own_process.Stream, lambda: own_process._pinned(None, 9)):
         holder: list[Any] = [make()]
         assert not in_child(lambda held=holder: held.clear() is None)()  # type: ignore[misc]
         holder.clear()

@@ -1,4 +1,4 @@
-"""Facts that only a GPU shows: order, overlap and lifetimes on real streams, and how near an inexact decoder comes.
+"""Facts that only a GPU shows: order, overlap and lifetimes on real streams.
 
 The kernels' results are tested by the other files, which run on the GPU with ACCEL_TEST_DEVICE=cuda
 (``python -m bench.gpu`` does it).
@@ -17,7 +17,6 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backend import backend_of
 from accel.backends.cuda.backend import CudaBackend
-from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.processes.switch import current
 from rig.batches import noise
@@ -206,52 +205,3 @@ def test_a_forked_child_computes_on_the_host() -> None:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
-
-
-@needs_nvimgcodec
-def test_decoding_on_the_device_is_near() -> None:
-    """Fancy upsampling, no rotation, the right region: what is left is rounding in the IDCT and the colours."""
-    running, wanted = program(files(0), exact=False, decode="nvimgcodec")
-    found = running.run_on(wanted, device()).cpu()
-    difference = (found - expected(files(0))).abs() * 255
-    assert difference.max() <= 6
-    assert difference.mean() < 0.5
-
-
-@needs_nvimgcodec
-def test_the_decoder_does_not_write_into_memory_that_is_still_read() -> None:
-    """nvJPEG's hardware engine may write before earlier work of its stream has run (torchvision #9606).
-
-    Tensors are read by kernels that wait behind a long one, and freed meanwhile: their blocks are what an allocator
-    would hand to the decoder. What the kernels then read must be what was there.
-    """
-    running, wanted = program(files(0), exact=False, decode="nvimgcodec")
-    running.run_on(wanted, device())
-    torch.cuda.synchronize()
-    sizes = sorted({each.box[2] * each.box[3] * each.channels for each in wanted.decodes})
-    for _ in range(10):
-        tensors = [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes * 4]
-        torch.cuda._sleep(BUSY // 10)
-        sums = [tensor.sum(dtype=torch.int64) for tensor in tensors]
-        del tensors
-        result = running.run_on(wanted, device())
-        torch.cuda.synchronize()
-        assert [int(each) for each in sums] == [7 * size for size in sizes * 4]
-        assert ((result.cpu() - expected(files(0))).abs() * 255).max() <= 6
-
-
-@needs_nvimgcodec
-def test_a_file_is_decoded_alike_wherever_it_stands_in_a_batch() -> None:
-    """First or last; alone, another engine may decode it, with nearly the same pixels."""
-    streams = files(0, 48)
-    running, wanted = program(streams, exact=False, decode="nvimgcodec")
-    together = running.run_on(wanted, device()).cpu()
-    running, wanted = program(streams[::-1], exact=False, decode="nvimgcodec")
-    assert torch.equal(running.run_on(wanted, device()).cpu().flip(0), together)
-    for number in (0, 17, 47):
-        running, wanted = program([streams[number]], exact=False, decode="nvimgcodec")
-        alone = running.run_on(wanted, device()).cpu()[0]
-        assert (alone - together[number]).abs().max() * 255 <= 6

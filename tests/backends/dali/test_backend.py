@@ -84,15 +84,13 @@ def test_without_a_gpu_the_cpu_operators_run() -> None:
         accel.set_image_backend("dali", device="cuda")
 
 
-@pytest.mark.parametrize(
-    ("missing", "told"), [("nvidia.dali", r"pip install 'accel-vision\[dali\]'"), ("nvidia.nvimgcodec", "nvimgcodec")]
-)
-def test_what_is_missing_is_said_with_the_command(missing: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("missing", "said"), [("nvidia.dali", "DALI is"), ("nvidia.nvimgcodec", "nvImageCodec is")])
+def test_what_is_missing_is_said_with_the_command(missing: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = backend.find_spec
     monkeypatch.setattr(backend, "find_spec", lambda name: None if name == missing else found(name))
-    with pytest.raises(accel.BackendUnavailable, match=told):
+    with pytest.raises(accel.BackendUnavailable, match=r"pip install 'accel-vision\[dali\]'"):
         accel.set_image_backend("dali", device="cpu")
-    assert missing.split(".")[1] in str(accel.image_backends()["dali"]).lower()
+    assert str(accel.image_backends()["dali"]).startswith(said)
 
 
 def test_nothing_of_dali_is_imported_before_a_batch_runs() -> None:

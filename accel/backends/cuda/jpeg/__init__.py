@@ -8,7 +8,7 @@
     stream.cu    the scan without stuffing                tables.cu    Huffman tables
     entropy.cu   symbols to coefficients, in parallel; symbols.h is the loop over the symbols
     segments.cu  the same for a file with an index        points.cu    making an index for one without
-    pixels.cu    inverse DCT, upsampling, colour          unpack.cu    planes that a cache keeps
+    pixels.cu    inverse DCT, upsampling, colour
 
 Its scope is that of the host's decoder (accel/codec/jpeg), whose header parser it shares: baseline and extended
 sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at whole ratios. It declines a file with

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-KERNELS = (
+LAUNCHES = (
     *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
     *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_points", "jpeg_segments"),
     *("jpeg_transform", "jpeg_pixels"),
 )
-"""The kernels for files, in the order of their launches."""
-
-LAUNCHES = (*KERNELS[:-1], "jpeg_unpack", KERNELS[-1])
-"""The kernels for files and for planes from a cache, in the order of their launches."""
+"""The kernels, in the order of their launches."""
 
 PLANES = ("plane0", "plane1", "plane2")
 PIECES = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +12,7 @@ from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import Known
 from accel.backends.cuda.jpeg.layout import PictureBatch
 from accel.backends.cuda.regions import ALIGNED
-from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg import planes
-from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.stream_index import Indexes
-
-_NOTHING: Mapping[int, PackedPlanes] = {}
 
 
 class Described(NamedTuple):
@@ -46,19 +40,14 @@ def describe(
     boxes: Integers,
     channels: Integers,
     indexes: Indexes,
-    packed: Mapping[int, PackedPlanes] = _NOTHING,
 ) -> Described:
     """Describe the wanted regions of n files in a buffer.
 
     Args:
         starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
-        indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
+        indexes: see ``index.read``.
     """
     good, found, regions, taken = headers.read(files, starts, sizes, boxes, channels)
-    for n, each in packed.items():  # in place of what was read from their parts as headers
-        good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
-        good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
-        taken[n, 3:] = planes.band(each) if good[n] else 0, each.first
     known = index.read(files, starts, sizes, good, found, regions, indexes)
     (accepted,) = good.nonzero()
     accepted = accepted[(-sizes[accepted]).argsort(kind="stable")]  # those that take longest begin first

@@ -44,6 +44,6 @@ def read(
     good = np.empty(count, np.bool_)
     headers = np.zeros((count, hd.HEADER_SIZE), np.int64)
     regions = np.zeros((count, 3, lo.LAYOUT_SIZE), np.int64)
-    described = np.empty((count, 5), np.int64)
+    described = np.empty((count, 3), np.int64)
     _read_headers(files, starts, sizes, boxes, channels, good, headers, regions, described, MAX_FILE)
     return good, headers, regions, described

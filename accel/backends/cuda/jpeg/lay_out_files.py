@@ -52,7 +52,6 @@ _FIRST_BLOCKS = {
     "jpeg_segments": _P.first_segment,
     "jpeg_transform": _P.first_group,
     "jpeg_pixels": _P.first_pixel,
-    "jpeg_unpack": _P.first_row,
 }
 """The field with a picture's first block, for kernels whose number of blocks differs between pictures."""
 _COUNTED = tuple((LAUNCHES.index(kernel), field) for kernel, field in _FIRST_BLOCKS.items())
@@ -120,12 +119,12 @@ def _scan(header: Any, words: Any, in_mcu: Any) -> None:
 
 
 @njit
-def _region(header: Any, region: Any, words: Any, in_mcu: Any, needed: Any) -> tuple[Any, Any]:
+def _region(header: Any, region: Any, words: Any, in_mcu: Any, needed: Any) -> Any:
     """Describe the needed part of each component, and of the MCUs; fills ``needed`` with each component's blocks.
 
-    Returns the number of groups of blocks, and of rows of blocks.
+    Returns the number of groups of blocks.
     """
-    groups, rows = np.int64(0), np.int64(0)
+    groups = np.int64(0)
     for c in range(_COMPONENTS):
         needed[c] = 0
         own, line = words[_P.components + _OF_COMPONENT * c :], region[c]
@@ -138,10 +137,9 @@ def _region(header: Any, region: Any, words: Any, in_mcu: Any, needed: Any) -> t
         own[_C.stride] = 8 * across
         needed[c] = across * down
         groups += _ceil(needed[c], _GROUP)
-        rows += down
     words[_P.mcu_left], words[_P.mcu_right], words[_P.mcu_top], last_row, _ = needed_mcus(header, region)
     words[_P.mcu_bottom] = last_row + 1
-    return groups, rows
+    return groups
 
 
 @njit
@@ -166,34 +164,33 @@ def _lay_out_file(
 ) -> tuple[Any, Any]:
     """Describe a picture; returns its number of blocks for each of LAUNCHES, and its bytes of each of PIECES."""
     in_mcu, needed = scratch[:3], scratch[3:]
-    size, is_file, counts = file[1], file[3] == 0, known[1]
+    size, counts = file[1], known[1]
     _put(words, _P.file, np.int64(_FILES) << SHIFT | file[0])
-    words[_P.size], words[_P.channels], words[_P.band], words[_P.first_part] = size, file[2], file[3], file[4]
+    words[_P.size], words[_P.channels] = size, file[2]
     for k in range(4):
         words[_BOX[k]] = box[k]
     _scan(header, words, in_mcu)
-    groups, rows = _region(header, region, words, in_mcu, needed)
+    groups = _region(header, region, words, in_mcu, needed)
     points = _points(header, words, known)
 
-    count, slots, unknown = np.int64(words[_P.mcus]), np.int64(words[_P.slots]), np.int64(is_file and counts == 0)
+    count, slots, unknown = np.int64(words[_P.mcus]), np.int64(words[_P.slots]), np.int64(counts == 0)
     stream = size - header[hd.SCAN]  # an upper bound; without an index it is decoded from its beginning
     tiles = unknown * _ceil(size - header[hd.SCAN] // _SPAN * _SPAN, _SPAN * _THREADS)
     spans = unknown * _ceil(8 * stream, _OF_THREAD * np.int64(words[_P.piece]) * _THREADS)
     words[_P.tile_count] = tiles
-    area, has_points, file_only = box[2] * box[3], np.int64(points > 0), np.int64(is_file)
+    area, has_points = box[2] * box[3], np.int64(points > 0)
     blocks = (
         tiles,
         unknown,
         tiles,
-        file_only,
+        np.int64(1),
         spans,
         unknown,
         spans,
         _COMPONENTS * unknown,
         _ceil(points + has_points, _THREADS),
         _ceil(counts, _THREADS),
-        groups * file_only,
-        rows * (1 - file_only),
+        groups,
         _ceil(area, _PIXELS * _THREADS),
     )
     mcus_needed = (words[_P.mcu_right] - words[_P.mcu_left]) * np.int64(words[_P.mcu_bottom] - words[_P.mcu_top])
@@ -202,10 +199,10 @@ def _lay_out_file(
         _TILE_SIZE * tiles,
         4 * np.int64(words[_P.intervals]) * unknown,
         _SPAN_SIZE * _THREADS * spans,
-        _TABLES_SIZE * file_only,
+        np.int64(_TABLES_SIZE),
         2 * _THREADS * tiles * has_points,
         4 * count * slots * unknown,
-        2 * _BLOCK * mcus_needed * slots * file_only,
+        2 * _BLOCK * mcus_needed * slots,
         np.int64(_STATE_SIZE),
         _POINT_SIZE * (points + 1) * has_points,
         _ceil(area, _PIXELS) * _PIXELS * file[2],
@@ -249,7 +246,7 @@ def lay_out_files(
     """Compute ``layout.lay_out``; return the bytes of scratch memory.
 
     Args:
-        files: int64 [..., 5]: start, size, channels, MCU rows of a part, first part. known: ``index.Known.table``.
+        files: int64 [..., 3]: start, size, channels. known: ``index.Known.table``.
         accepted: int64 [n], the numbers of the files.
         pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. memory: int64 [2, PIECES, n], offsets and sizes.
         numbers: int64 [PIECES + LAUNCHES + 6]: where each kind begins, the blocks of each launch, and working memory.

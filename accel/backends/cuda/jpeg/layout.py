@@ -81,8 +81,7 @@ def lay_out(
 
     Args:
         headers, regions: as returned by ``headers.read``.
-        files: int64[n, 5]: offset in ``Region.FILES``, bytes, and wanted channels; of parts of planes also the MCU rows
-            of a part, and the first part's number.
+        files: int64[n, 3]: offset in ``Region.FILES``, bytes, and wanted channels.
         boxes: int64[n, 4], the wanted regions.
         known: see ``index.read``.
     """

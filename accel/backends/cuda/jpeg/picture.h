@@ -130,9 +130,7 @@ struct Picture {
     int colour, channels;
     int top, left, height, width;  // the region
     int first_group, first_pixel;  // numbers of the first blocks of threads over groups and pixels
-    int band;                      // of planes: MCU rows of a part, `file` being parts, see unpack.cu; 0: it is a file
-    int first_part, first_row;  // the number of the first part; of the first block of threads over rows of blocks
-    int piece;                  // bits of a piece, a power of two of 32 to 512
+    int piece;                     // bits of a piece, a power of two of 32 to 512
     Component components[COMPONENTS];
 };
 

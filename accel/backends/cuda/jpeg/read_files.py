@@ -55,7 +55,6 @@ def read_headers(
         coloured = channels[n] == 3 or headers[n, hd.COMPONENTS] == 1
         good[n] = fits and coloured and headers[n, hd.SCAN] < sizes[n]
         described[n, 0], described[n, 1], described[n, 2] = starts[n], sizes[n], channels[n]
-        described[n, 3], described[n, 4] = 0, 0
     return 0
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ from accel.backends.cuda.jpeg.headers import UNIT
 from accel.codec import stream_index
 from accel.codec.engines import Box, Data
 from accel.codec.header import Header, Raw
-from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.store import Keys
 from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.errors import DecodeError
@@ -22,7 +20,6 @@ from accel.recipes.options import Options
 from accel.recipes.recipe import Source
 from accel.recipes.sources import Files, Numbers
 from accel.runtime.memo import cached, indexes
-from accel.runtime.memo.planes import packed, to_fill
 
 _device_bytes = UNIT.function("backends.cuda.jpeg.read_files", "device_bytes", "i8[1] i8[2] i8[2] i8[1] i8[1]w")
 
@@ -30,20 +27,15 @@ INDEXED = 1 << 22
 """The least bytes of files decoded together that use indexes. By index an H200 took 1.7 times as long for one of
 23 KB, but 0.8 times for 32 of 4.4 MB, and 0.6 to 0.7 times for more."""
 
-FILLING = 4
-"""One file in so many is decoded by the host if a cache wants planes; so few that the device need not wait long."""
-
-_turns = count()
-
 
 class Request(NamedTuple):
     """The wanted region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
 
-    ``data``: the file, or its planes from a cache, whose parts have been compared with their checksums.
-    ``known``: the bytes of its index, uint8[n], empty if not known yet; None if no index is kept for it.
+    ``data``: the file. ``known``: the bytes of its index, uint8[n], empty if not known yet; None if no index is kept
+    for it.
     """
 
-    data: Data | PackedPlanes
+    data: Data
     box: Box
     channels: int
     known: npt.NDArray[np.uint8] | None = None
@@ -67,15 +59,9 @@ def request_of(decode: Decode, by_index: bool) -> Request | None:
     """The region that a plan wants of a source, if that may be a file for the decoder; else None.
 
     None also for a file that was not read when it was opened and cannot be read now, so that the host raises the
-    error; and for every few files that a cache has no planes of yet, so that the host decodes them and puts them in.
+    error.
     """
     if not can_decode(decode.source.header):
-        return None
-    found = packed(decode.source, decode.box)
-    if found is not None:
-        return Request(found, decode.box, decode.channels)
-    known = decode.source.cached
-    if known is not None and known.fills and next(_turns) % FILLING == 0 and to_fill(decode.source):
         return None
     try:
         data = decode.source.data
@@ -92,9 +78,9 @@ class Chosen(NamedTuple):
 
     Attributes:
         numbers: int64 [n], the files' numbers among the plan's sources.
-        content: uint8 [...], the memory in which they lie, each at a multiple of ``ALIGNED``, or planes in their place.
+        content: uint8 [...], the memory in which they lie, each at a multiple of ``ALIGNED``.
         starts, sizes: int64 [n], where they lie. boxes, channels: int64 [n, 4] and [n], the wanted regions.
-        indexes: the bytes of their stream indexes. packed: the planes, by the positions of their files.
+        indexes: the bytes of their stream indexes.
     """
 
     numbers: Numbers
@@ -104,7 +90,6 @@ class Chosen(NamedTuple):
     boxes: Numbers
     channels: Numbers
     indexes: Indexes = NO_INDEXES
-    packed: Mapping[int, PackedPlanes] = {}
 
     def moved(self, gather: Gather) -> Chosen:
         """The same files in other memory, without what lies between them."""
@@ -148,14 +133,12 @@ def gathered(wanted: Sequence[Request | None], gather: Gather) -> Chosen:
     """Files that are wanted one by one, by their numbers, in one memory."""
     numbers = [number for number, each in enumerate(wanted) if each is not None]
     requests = [each for each in wanted if each is not None]
-    contents = [each.data.parts if isinstance(each.data, PackedPlanes) else each.data for each in requests]
     return Chosen(
         np.array(numbers, np.int64),
-        *gather(contents),
+        *gather([each.data for each in requests]),
         np.array([each.box for each in requests], np.int64).reshape(-1, 4),
         np.array([each.channels for each in requests], np.int64),
         Indexes.of({n: each.known for n, each in enumerate(requests) if each.known is not None}),
-        {n: each.data for n, each in enumerate(requests) if isinstance(each.data, PackedPlanes)},
     )
 
 
@@ -197,9 +180,6 @@ def device_bytes(sources: Sequence[Source], table: Numbers, boxes: Numbers, chan
 
 def _size(source: Source) -> int:
     """The bytes of a source that may be uploaded."""
-    if source.cached is not None and source.cached.planes is not None:
-        kept: int = source.cached.planes.size
-        return kept
     try:
         return len(source.data)
     except DecodeError:
