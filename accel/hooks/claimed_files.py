@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageFile
+from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
 from accel.codec.files import batch_memory, reader
@@ -31,18 +32,21 @@ Claimed = Callable[[File], Header | None]
 
 
 def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
-    """Read a file, into a worker's slot if there is one; return its source, or None if ``claimed`` gives no header."""
+    """Read a file, into its batch's memory if there is any; return its source, None if ``claimed`` gives no header."""
     slot = batch_memory.current(selection)
     file = None if slot is None else slot.read(path)
     if file is None:
-        return _source(path, reader.read(path), None, selection, claimed)
+        file = reader.read(path)
+        if slot is not None and file is not None:
+            slot.beside += file.size
+        slot = None
     return _source(path, file, slot, selection, claimed)
 
 
 def _source(
     path: Any, file: File | None, slot: BatchMemory | None, selection: Selection, claimed: Claimed
 ) -> Source | None:
-    """The source of a file that was read, or None, into a slot or not; None if ``claimed`` gives no header."""
+    """The source of a file that was read, or None, into ``slot`` or not; None if ``claimed`` gives no header."""
     header = None if file is None else claimed(file)
     if file is None or header is None:
         file_buffers.give_back(file and file.buffer)
@@ -90,8 +94,14 @@ def _unusual_headers(memory: BatchMemory, table: Any, most: int) -> dict[int, He
 
 
 def into_slot(selection: Selection | None, count: int) -> AbstractContextManager[None]:
-    """Have files of a batch of ``count`` samples read into a slot in the block, if this worker has one."""
-    return batch_memory.filling(None if selection is None else _slot(selection, count), selection)
+    """Have a device's files, of ``count`` samples, read into one memory in the block: a worker's slot if it has one, in
+    other processes memory that a device can lock."""
+    if selection is None or not count or cached.in_use or not backend_of(selection).devices:
+        return nullcontext()
+    slot = _slot(selection, count)
+    if slot is None and get_worker_info() is not None:
+        return nullcontext()
+    return batch_memory.filling(slot, count, selection)
 
 
 def _slot(selection: Selection, count: int) -> torch.Tensor | None:

@@ -7,6 +7,7 @@ damaged; neither is one whose file object, given by the caller, raises errors of
 
 from __future__ import annotations
 
+import builtins
 import functools
 import io
 import os
@@ -128,9 +129,9 @@ def _known_path(path: Any) -> Any:
 
 
 def _in_slot(path: str) -> Any:
-    """The image of a file that is read into a DataLoader worker's slot; None if Pillow must open it."""
+    """The image of a file that is read into the memory of its batch; None if Pillow must open it."""
     selection = switch.active()
-    if selection is None or batch_memory.current(selection) is None:
+    if selection is None or builtins.open is not io.open or batch_memory.current(selection) is None:
         return None
     source = claimed_files.read(path, selection, claimed_files.by_pillow)
     return None if source is None else LazyJpegFile.open(source, path)

@@ -34,6 +34,7 @@ COLUMNS_FIRST, BY_SHAPE, BY_LOSS = range(3)
 OTHERWISE = 1
 """The result that says that columns cannot express some image."""
 
-CHANNELS, HEIGHT, WIDTH, ALIKE = range(4)
-"""Results for all images: their channels, the largest height and width after the steps, whether all have this size."""
-FOUND = 4
+CHANNELS, HEIGHT, WIDTH, ALIKE, LONGEST = range(5)
+"""Results for all images: their channels, the largest height and width after the steps, whether all have this size, and
+the largest number of an axis."""
+FOUND = 5

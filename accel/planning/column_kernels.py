@@ -41,6 +41,7 @@ def plan_axes(
         return of.OTHERWISE
     size = table.shape[1] - 2
     end, found[of.CHANNELS], found[of.HEIGHT], found[of.WIDTH], found[of.ALIKE] = 0, channels, 0, 0, 1
+    found[of.LONGEST] = 0
     for image in range(len(boxes)):
         for axis in range(2):
             _begin(view, axis, table[image, size + axis])
@@ -62,6 +63,8 @@ def plan_axes(
             out[of.START], out[of.STEP] = view[axis, of.START] - first, view[axis, of.STEP]
             out[of.LENGTH], out[of.SIZE] = view[axis, of.LENGTH], window[axis, of.SIZE]
             out[of.WINDOW], out[of.WINDOW_STEP] = window[axis, of.START], window[axis, of.STEP]
+            for number in out:
+                found[of.LONGEST] = max(found[of.LONGEST], number)
         rows_first[image] = _rows_first(order, axes[0, image], axes[1, image])
         parts[image, of.BEGIN] = end
         end += channels * parts[image, of.SHOWN] * parts[image, of.SHOWN + 1]

@@ -45,6 +45,7 @@ class Columns(NamedTuple):
         axes: int64 [2, images, 6], the images' rows and columns (``column_fields``).
         parts: int64 [images, 3], the offset of each image's values in memory, its height and its width.
         largest: the largest height and width of a result. alike: whether all results have this size.
+        longest: the largest of the numbers in ``axes``.
         resample: the code of the filter. rows_first: bool [images], see ``resample.rows_first``.
         fill: the colour shown outside the image; None: no window reaches there.
         table: the values of the levels, [channels, 256].
@@ -57,6 +58,7 @@ class Columns(NamedTuple):
     parts: Numbers
     largest: tuple[int, int]
     alike: bool
+    longest: int
     resample: int
     rows_first: npt.NDArray[np.bool_]
     fill: tuple[int, ...] | None
@@ -136,11 +138,10 @@ def _columns(rows: Rows) -> Columns | None:
     ordered, found = np.empty(count, np.bool_), np.empty(FOUND, np.int64)
     if _plan_axes(*inputs, np.empty((of.WORK, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
         return None
-    channels, height, width, alike = found.tolist()
+    channels, height, width, alike, longest = found.tolist()
     of_values = _values(rows.structure, channels)
-    return Columns(
-        rows, channels, boxes, axes, parts, (height, width), bool(alike), program.filter, ordered, *of_values
-    )
+    of_all = (height, width), bool(alike), longest
+    return Columns(rows, channels, boxes, axes, parts, *of_all, program.filter, ordered, *of_values)
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ import torch
 from accel.backend import AcceleratorBackend, backend_of
 from accel.codec.files import batch_memory
 from accel.codec.files import fields as of
-from accel.codec.files.batch_memory import HEADER, Place
+from accel.codec.files.batch_memory import HEADER
 from accel.codec.files.fields import ALIGNED
 from accel.codec.header import Header
 from accel.ops import OPS
@@ -187,8 +187,8 @@ def _files(recipes: Sequence[Recipe]) -> tuple[Files, Sequence[Source], Rows | N
 
 def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
     """Sources as ``Files``, without content yet unless all lie in one slot; None if any is not a file that was read."""
-    at = [source.buffer for source in sources if type(source.buffer) is Place]
-    memory = at[0].memory if at and len(at) == len(sources) and len({each.memory for each in at}) == 1 else None
+    if (files := Files.of(sources)) is not None and files.selection == selection:
+        return files
     known, headers = [], {}
     for number, source in enumerate(sources):
         header, name = source.header, source.name
@@ -196,16 +196,12 @@ def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
             return None
         if source.cached is not None or source.origin is not None or source.selection != selection:
             return None
-        known.append(known_of(source, header) if memory is None else at[number].row)
+        known.append(known_of(source, header))
         if known[-1][of.STATE] != of.PLAIN:
             headers[number] = header
     table = np.array(known, np.int64)
     names = [source.name for source in sources]
-    places = batch_memory.places_of(table[:, of.READ])
-    if memory is not None:
-        places[:, 0] = [each.start for each in at]
-    content = np.zeros(0, np.uint8) if memory is None else memory.kept()
-    return Files(content, places, table, headers, names, selection, memory)
+    return Files(np.zeros(0, np.uint8), batch_memory.places_of(table[:, of.READ]), table, headers, names, selection)
 
 
 _ALIKE = 1 << 14

@@ -10,6 +10,7 @@ import numpy as np
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.recipes.rows import Rows, Structure, joined, separated, shifted
+from accel.recipes.sources import Files
 
 
 class Drawn(Protocol):
@@ -55,9 +56,13 @@ class Row(Sequence[Recipe]):
 def gathered(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
     """Concatenate recipes: as rows if they have a structure in common."""
     if all(type(part) is Row for part in parts):
-        return _rows(parts) or joined(parts)  # type: ignore[arg-type]
-    recipes = joined(parts)
-    return Rows.of(recipes) or recipes
+        recipes = _rows(parts) or joined(parts)  # type: ignore[arg-type]
+    else:
+        recipes = joined(parts)
+        recipes = Rows.of(recipes) or recipes
+    if isinstance(recipes, Rows) and isinstance(recipes.sources, tuple):
+        recipes.sources = Files.of(recipes.sources) or recipes.sources
+    return recipes
 
 
 def _rows(images: Sequence[Row]) -> Rows | None:

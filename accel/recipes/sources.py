@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accel.codec.files import fields as of
 from accel.codec.files import reader
-from accel.codec.files.batch_memory import BatchMemory
+from accel.codec.files.batch_memory import BatchMemory, Place
 from accel.codec.header import Header, Raw, channels_of
 from accel.codec.store import Keys
 from accel.codec.store import row as row_of_key
@@ -183,6 +183,25 @@ class Files(Sources):
         self.uses = np.zeros(len(places), np.bool_)
         self.cached: Mapping[int, tuple[Any, Any]] = {}
         self._split: Sequence[str] = () if isinstance(names, np.ndarray) else names
+
+    @classmethod
+    def of(cls, sources: Sequence[Source]) -> Files | None:
+        """Sources that were read one by one into the memory of one batch (``Place``); None for others."""
+        at = [source.buffer for source in sources if type(source.buffer) is Place]
+        if not at or len(at) < len(sources) or len(set(map(id, sources))) < len(sources):
+            return None
+        memory, first = at[0].memory, sources[0]
+        for place, source in zip(at, sources, strict=True):
+            alike = place.memory is memory and source.way == first.way and source.selection == first.selection
+            if not alike or source.cached is not None or "\0" in source.name:
+                return None
+        known = np.array([place.row for place in at], np.int64)
+        places = np.stack([np.array([place.start for place in at], np.int64), known[:, of.READ]], 1)
+        headers: Any = {n: each.header for n, each in enumerate(sources) if at[n].row[of.STATE] != of.PLAIN}
+        names = [source.name for source in sources]
+        files = cls(memory.kept(), places, known, headers, names, first.selection, memory)
+        files.way, files._made = first.way, dict(enumerate(sources))
+        return files
 
     def __len__(self) -> int:
         return len(self.places)

@@ -137,9 +137,12 @@ def streams_of(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
 # -- what a process knows -----------------------------------------------------------------------------------
 
 
-def files_of_unknown_size(monkeypatch: pytest.MonkeyPatch, guess: float = 0.0) -> None:
-    """Memory for a batch's files is lent for files of ``guess`` bytes."""
+def files_of_unknown_size(
+    monkeypatch: pytest.MonkeyPatch, guess: float = 0.0, least: int = batch_memory._LEAST
+) -> None:
+    """Memory for a batch's files is lent for files of ``guess`` bytes, and has at least so many."""
     monkeypatch.setattr(batch_memory, "_each", guess)
+    monkeypatch.setattr(batch_memory, "_LEAST", least)
 
 
 def forget_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from accel.planning.plan import Decode, FinishedPlan, Item, Plan
 from accel.planning.stages import Effect, Stage
 from accel.recipes.recipe import Source
 from accel.recipes.rows import Pictures
-from accel.recipes.sources import Files
+from accel.recipes.sources import Files, table_of
 from accel.runtime import read
 from accel.runtime.memo import cached, indexes
 from accel.runtime.parallel import ParallelFor
@@ -172,13 +172,16 @@ class CudaBackend(AcceleratorBackend):
             return Finished.of(plan.recipes.ahead)[Section.BYTES]
         decodes = self.options.decoder == "accel"
         if columns.accepts(plan):
-            found, rows = plan.columns, plan.rows
-            sizes = columns.device_bytes(plan)
-            if decodes and not isinstance(rows.sources, Pictures):
-                sizes = sizes + requests.device_bytes_of(rows, found.boxes, found.channels)
-            return sizes
-        each = [device_bytes(wanted) + (requests.device_bytes(wanted) if decodes else 0) for wanted in plan.decodes]
-        return np.array(each, np.int64)
+            rows, sizes = plan.rows, columns.device_bytes(plan)
+            sources: Sequence[Source] = rows.sources
+            table = rows.table()
+        else:
+            sources = [wanted.source for wanted in plan.decodes]
+            table = table_of([source.header for source in sources])
+            sizes = np.array([device_bytes(wanted) for wanted in plan.decodes], np.int64)
+        if decodes and not isinstance(sources, Pictures):
+            sizes = sizes + requests.device_bytes(sources, table, *finished.wanted_of(plan))
+        return sizes
 
     def _decoder(self, engine: _Engine) -> str:
         """The decoder of the options, or the one in its place if that is not available."""

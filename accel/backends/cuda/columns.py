@@ -16,6 +16,7 @@ from PIL.Image import Resampling
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, TILE_COLUMNS, TILE_ROWS
 from accel.backends.cuda.regions import ALIGNED
 from accel.backends.cuda.schedule import Schedule
+from accel.backends.shared.identity_cache import IdentityCache
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan, bits
@@ -29,10 +30,10 @@ _MODULE = "backends.cuda.lower_columns"
 _LOWER = "i8[2] i8[3] u1[1] u8[1] i8[1]w float i8[2]w i8[2]w i4[1]w i4[2]w i4[2]w"
 _lower = UNIT.function(_MODULE, "lower", _LOWER)
 _device_bytes = UNIT.function(_MODULE, "device_bytes", "i8[2] i8[3] int int int float i8[1]w")
-write_owners = UNIT.function(_MODULE, "write_owners", "i8[2] i8[1] i4[1]w")
-write_fixups = UNIT.function(_MODULE, "write_fixups", "u8[1]w i8[1] int int u8[1] i4[2]w")
+write_items = UNIT.function(_MODULE, "write_items", "u1[1] int i8[2] i8[1] i8[1] int int u8[1]w i4[1]w int")
 
 _NARROW = 1 << 16  # longer than any side of a file
+_ON_HOST = frozenset(map(int, (Resampling.LANCZOS, Resampling.HAMMING)))
 
 
 def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
@@ -40,8 +41,7 @@ def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
     if not isinstance(plan, ColumnPlan):
         return False
     columns = plan.columns
-    on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
-    return not on_host and int(columns.axes.max()) < _NARROW and max(plan.shape[2:]) < _NARROW
+    return columns.resample & 7 not in _ON_HOST and columns.longest < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
 def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
@@ -49,10 +49,10 @@ def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
     schedule, columns = Schedule(), plan.columns
     count, channels, height, width = plan.shape
     places = sources.copy()
-    for number in np.flatnonzero(sources == 0).tolist():
+    for number in (sources == 0).nonzero()[0].tolist():
         places[number] = schedule.upload.take(int(columns.boxes[number, 2:].prod()) * channels)
     schedule.pixels = places.tolist()
-    table, colour = bits(columns.table), columns.fill
+    table, colour = _bits(columns.table), columns.fill
     values, fills = schedule.send("table", table.nbytes, lambda: [table]), 0
     windows = [np.empty((count, 0), np.int32)] * 2
     listed = [0, 0]
@@ -79,13 +79,14 @@ def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
     )
     schedule.scratch.take(int(numbers[-1]) - schedule.scratch.take(0))
     if made:
-        schedule.launch(0, "coefficients", COEFFICIENT_JOB).add_all(jobs[:made], np.ones(made, np.int64))
+        schedule.launch(0, "coefficients", COEFFICIENT_JOB).add_all(jobs[:made])
     blocks = -(-height // TILE_ROWS) * -(-width // TILE_COLUMNS)
-    schedule.launch(1, f"pass{channels}", PASS).add_all(passes, np.full(count, blocks))
+    schedule.launch(1, f"pass{channels}", PASS).add_all(passes, blocks)
     return schedule
 
 
 _ENTRIES = ALIGNED // 4
+_bits = IdentityCache(bits, 256)
 
 
 def _support(code: int) -> float:

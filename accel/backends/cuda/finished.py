@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, offset_of, place
-from accel.backends.cuda.jpeg import index, requests
+from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
-from accel.backends.cuda.jpeg.described import describe, places
-from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
+from accel.backends.cuda.jpeg.described import describe
+from accel.backends.cuda.jpeg.layout import PICTURE, PIXELS, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
 from accel.backends.cuda.lowering import schedule_of, sent_bytes
 from accel.backends.cuda.regions import ALIGNED, Region
@@ -130,7 +131,7 @@ def room(plan: Plan, files: Files) -> int:
     tiles = (height // 8 + 1) * (width // 8 + 1)
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
     size = len(files) * (each + 4 * tiles + 4 * (height + width)) + (1 << 15)
-    boxes, channels = _wanted(plan)
+    boxes, channels = wanted_of(plan)
     if not columns.accepts(plan):
         size += sum(map(sent_bytes, plan.decodes))
     box, bytes_of = boxes[:, 2] * boxes[:, 3], files.places[:, 1]
@@ -138,17 +139,18 @@ def room(plan: Plan, files: Files) -> int:
     return int(size + 4 * blocks.sum() + bytes_of.sum() // 6 + (channels * box * ~files.plain()).sum())
 
 
-def _wanted(plan: Plan) -> tuple[Numbers, Numbers]:
+def wanted_of(plan: Plan) -> tuple[Numbers, Numbers]:
     """The boxes that a plan decodes, and their channels: int64 [n, 4] and [n]."""
     if columns.accepts(plan):
         return plan.columns.boxes, np.full(len(plan.columns.boxes), plan.columns.channels)
-    return np.array([each.box for each in plan.decodes], np.int64), np.array([each.channels for each in plan.decodes])
+    boxes = np.array([each.box for each in plan.decodes], np.int64).reshape(-1, 4)
+    return boxes, np.array([each.channels for each in plan.decodes], np.int64)
 
 
 def parts(plan: Plan, files: Files, options: Options, sizes: Numbers) -> Arrays:
     """The arrays for a plan of files (see ``Section``); none if it decodes no file. ``sizes``: ``Section.BYTES``."""
     lower: Any = columns.schedule_of if columns.accepts(plan) else schedule_of
-    boxes, channels = _wanted(plan)
+    boxes, channels = wanted_of(plan)
     made = finish(
         len(files),
         requests.together(files, boxes, channels, options, _none_apart),
@@ -178,27 +180,27 @@ def finish(
         fill: calls functions that fill in what is sent, in any order; None: one after another.
     """
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
-    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((0, 5), np.int64), _NO_HEADERS
+    batch, numbers, known, headers = None, _NO_NUMBERS, _NO_KNOWN, _NO_HEADERS
+    indexed = wanted = misfits = 0
     sources = np.zeros(count, np.uint64)
     if chosen is not None and found is not None and found.batch is not None:
         batch, numbers, known = found.batch, chosen.numbers[found.accepted], found.known.table[found.accepted]
-        if known[:, index.WANTED].any():
-            headers = found.headers[found.accepted]
-        sources[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
+        _, indexed, wanted, misfits, _ = (known != 0).sum(0).tolist()  # in the order of ``index``
+        headers = found.headers[found.accepted] if wanted else headers
+        sources[numbers] = place(Region.DECODED, 0) + batch.memory[0, PIXELS]
     schedule = lower(sources)
     launches = placed(schedule)
 
     bytes_of, totals, scratch, size = [0], [0] * len(LAUNCHES), 0, 0
-    (report, report_size), points, cleared = (0, 0), np.zeros((2, 0), np.int64), (0, 0)
-    pieces = np.zeros((0, 2), np.int64)
+    (report, report_size), cleared, pieces, points = (0, 0), (0, 0), _NO_PIECES, _NO_PIECES.T
     if chosen is not None and found is not None and batch is not None:
-        totals, scratch, cleared = batch.each.sum(1).tolist(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
-        bytes_of = [batch.segments.nbytes, *(4 * total for total in totals), batch.pictures.nbytes]
-        (report, report_size), both = batch.report()
-        points = np.stack(both) if len(headers) else points
-        pieces = np.stack([chosen.starts, chosen.sizes], 1)[np.sort(found.accepted)]
+        totals, scratch, cleared = batch.totals, -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
+        bytes_of = [batch.segments.nbytes, *[4 * total for total in totals], batch.pictures.nbytes]
+        report, report_size = batch.report()
+        points = batch.points() if wanted else points
+        pieces = found.files[found.good, :2]
         size = int((chosen.starts + chosen.sizes).max())
-    offsets, behind = places(np.array(bytes_of, np.int64))
+    *offsets, behind = accumulate([-(-each // ALIGNED) * ALIGNED for each in bytes_of], initial=0)
     program = take(report_size, -(-(behind + schedule.upload.size) // 8) * 8)
     upload, words = program[behind:], program.view(np.uint64)
     if fill is not None:
@@ -207,24 +209,21 @@ def finish(
         for sent in schedule.sent:
             filled(upload, sent)
     listed: list[tuple[int, int, int, int]] = []
-    fixups = []
+    counts = [(launch.count, launch.dtype) for launch, *_ in launches] + [(len(numbers), PICTURE)]
+    fixups, fixed = np.empty(sum([count * len(_words(dtype)) for count, dtype in counts]), np.int32), 0
     if batch is not None:
-        segments, *owners, pictures = offsets.tolist()
-        for array, start in ((batch.segments, segments), (batch.pictures, pictures)):
-            program[start : start + array.nbytes] = array.view(np.uint8)
-        columns.write_owners(batch.each, offsets[1:], program.view(np.int32))
+        segments, *owners, pictures = offsets
+        program[segments : segments + batch.segments.nbytes] = batch.segments.view(np.uint8)
+        given = np.array(owners, np.int64), _words(PICTURE), segments, 0, words, fixups, 0
+        fixed = columns.write_items(batch.pictures.view(np.uint8), pictures, batch.each, *given)
         rows = zip(LAUNCHES, totals, owners, strict=True)
         listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in rows if total]
-        bases = _bases(UPLOAD=segments, SCRATCH=0, FILES=0)
-        fixups = [_fixed(words, PICTURE, pictures, len(batch.pictures), bases)]
-    regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
-    regions[Region.DECODED] = place(Region.SCRATCH, 0)
     for launch, items, owner in launches:
-        for start, array in ((items, launch.items()), (owner, launch.owners())):
-            upload[start : start + array.nbytes] = array.view(np.uint8)
-        fixups.append(_fixed(words, launch.dtype, behind + items, launch.count, regions))
+        blocks, to = np.array([launch.blocks], np.int64), np.array([behind + owner], np.int64)
+        given = to, _words(launch.dtype), behind, scratch, words, fixups, fixed
+        fixed = columns.write_items(launch.items(), behind + items, blocks, *given)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
-    on_host = np.flatnonzero(sources == 0).tolist() if schedule.pixels else []
+    on_host = (sources == 0).nonzero()[0].tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART
@@ -241,16 +240,16 @@ def finish(
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
-        indexed=int(np.count_nonzero(known[:, index.COUNT])),
-        misfits=int(np.count_nonzero(known[:, index.MISFIT])),
-        wanted=int(np.count_nonzero(known[:, index.WANTED])),
+        indexed=indexed,
+        misfits=misfits,
+        wanted=wanted,
     )
     arrays: Arrays = [
         np.array(summary, np.int64),
         np.array(listed, np.int64).reshape(-1, 4),
         pieces,
         program,
-        np.concatenate(fixups) if fixups else np.zeros(0, np.int32),
+        fixups,
         np.array(holes, np.int64).reshape(-1, 2),
         *(numbers, points, known, headers),
     ]
@@ -258,7 +257,9 @@ def finish(
     return Finished(lambda number: arrays[number], files, batch, schedule)
 
 
-_NO_HEADERS = np.zeros((0, hd.HEADER_SIZE), np.int64)
+_NO_NUMBERS, _NO_PIECES, _NO_KNOWN, _NO_HEADERS = (
+    np.zeros(shape, np.int64) for shape in ((0,), (0, 2), (0, 5), (0, hd.HEADER_SIZE))
+)
 
 
 def _none_apart(contents: Sequence[Any]) -> Any:
@@ -267,24 +268,6 @@ def _none_apart(contents: Sequence[Any]) -> Any:
 
 _program = Scratch()
 _APART = 512  # bytes that the parts of the device's memory are aligned to
-
-
-def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
-    """Bases that move places by these offsets in their regions."""
-    return np.array([place(region, offsets[name]) if name in offsets else 0 for name, region in _REGIONS], np.uint64)
-
-
-_REGIONS = [*Region.__members__.items()]
-
-
-def _fixed(
-    words: npt.NDArray[np.uint64], dtype: np.dtype[Any], start: int, count: int, bases: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int32]:
-    """Move the places in ``count`` structures from the offset ``start`` on by bases; return the words that they are."""
-    fields = _words(dtype)
-    fixups = np.empty((count, len(fields)), np.int32)
-    columns.write_fixups(words, fields, start // 8, dtype.itemsize // 8, bases, fixups)
-    return fixups.reshape(-1)
 
 
 @cache

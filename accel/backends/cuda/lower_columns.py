@@ -8,15 +8,15 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cuda.declarations import constant, enumerators, positions, structure
-from accel.backends.cuda.regions import ALIGNED, OFFSET, SHIFT, Region
+from accel.backends.cuda.regions import ALIGNED, SHIFT, Region
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 _PASS, _AXIS, _JOB = (structure("pass.h", name) for name in ("Pass", "Axis", "CoefficientJob"))
 _MODES = enumerators("pass.h", "Mode")
 _COPY, _COLUMNS_FIRST, _ROWS_FIRST = (_MODES[name] for name in ("COPY", "COLUMNS_FIRST", "ROWS_FIRST"))
 _TILE_ROWS, _TILE_COLUMNS = constant("tile.h", "ROWS"), constant("tile.h", "COLUMNS")
-_RESULT, _SCRATCH = int(Region.RESULT), int(Region.SCRATCH)
-_REGION, _OFFSET = np.uint64(SHIFT), np.uint64(OFFSET)
+_RESULT, _UPLOAD, _SCRATCH, _DECODED = map(int, (Region.RESULT, Region.UPLOAD, Region.SCRATCH, Region.DECODED))
+_REGION, _FROM_DECODED = np.uint64(SHIFT), np.uint64((_DECODED - _SCRATCH) << SHIFT)
 
 _P, _A, _J = positions(_PASS), positions(_AXIS), positions(_JOB)
 _AXES = _P.rows, _P.columns
@@ -177,32 +177,49 @@ def lower(
 
 
 @njit
-def write_owners(blocks: Any, offsets: Any, program: Any) -> int:
-    """Write the number of every block's item to a program, int32 [...], from a launch's offset on, in bytes.
-
-    ``blocks``: int64 [launches, items], the blocks of each item.
-    """
-    for k in range(len(blocks)):
-        at = offsets[k] // 4
-        for n in range(blocks.shape[1]):
-            for _ in range(blocks[k, n]):
-                program[at] = n
-                at += 1
-    return 0
-
-
-@njit
-def write_fixups(words: Any, fields: Any, start: int, size: int, bases: Any, fixups: Any) -> int:
-    """Turn places in structures into others, and note where they are.
+def write_items(
+    items: Any,
+    at: int,
+    blocks: Any,
+    owners: Any,
+    fields: Any,
+    upload: int,
+    scratch: int,
+    words: Any,
+    fixups: Any,
+    first: int,
+) -> int:
+    """Write the items of launches to a program, turn their places into others, and note where these are.
 
     Args:
-        words: uint64 [...], in which structures of ``size`` words begin at ``start``, as many as ``fixups`` has rows.
-        fields: int64 [k], the words of a structure that are places. bases: what is added to them, by their region.
-        fixups: int32 [structures, k], to be filled with the positions of places in ``words``.
+        items: uint8 [...], n structures, which get their place ``at``, in bytes.
+        blocks: int64 [launches, n], the blocks of each item. owners: int64 [launches], where every block's item goes.
+        fields: int64 [k], the 64-bit words of a structure that are places. upload, scratch: what is added to those in
+            these regions; the decoder's pixels begin scratch memory.
+        words: uint64 [...], the program. fixups: int32 [...], gets the positions of the places from ``first`` on.
+
+    Returns:
+        The end of what was written to ``fixups``.
     """
-    for n in range(len(fixups)):
+    numbers, source, begin, count = words.view(np.int32), items.view(np.uint64), at // 8, blocks.shape[1]
+    for k in range(len(source)):
+        words[begin + k] = source[k]
+    for k in range(len(blocks)):
+        to = owners[k] // 4
+        for n in range(count):
+            for _ in range(blocks[k, n]):
+                numbers[to] = n
+                to += 1
+    for n in range(count):
         for k in range(len(fields)):
-            at = start + n * size + fields[k]
-            fixups[n, k] = at
-            words[at] = (words[at] & _OFFSET) + bases[words[at] >> _REGION]
-    return 0
+            word = begin + n * (len(source) // count) + fields[k]
+            fixups[first] = word
+            first += 1
+            region = words[word] >> _REGION
+            if region == _UPLOAD:
+                words[word] += np.uint64(upload)
+            elif region == _SCRATCH:
+                words[word] += np.uint64(scratch)
+            elif region == _DECODED:
+                words[word] -= _FROM_DECODED
+    return first

@@ -31,6 +31,7 @@ _UNIT = units.Unit(
 )
 _compute = _UNIT.function("backends.shared.coefficient_kernels", "computed_bits", "int int f8 f8 int int int u1[1]w")
 
+Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int32]
 
 
@@ -107,7 +108,7 @@ class Launch:
     def __init__(self, kernel: str, dtype: np.dtype[Any]) -> None:
         self.kernel = kernel
         self.dtype = dtype
-        self.rows: list[bytes] = []
+        self.rows: list[bytes | memoryview] = []
         self.blocks: list[int] = []
         self.total = 0
 
@@ -117,23 +118,19 @@ class Launch:
         self.blocks.append(blocks)
         self.total += blocks
 
-    def add_all(self, items: npt.NDArray[Any], blocks: npt.NDArray[np.int64]) -> None:
-        """Add items [n] of the dtype, with the number of blocks of each."""
-        self.rows.append(items.tobytes())
-        self.blocks += blocks.tolist()
-        self.total += int(blocks.sum())
+    def add_all(self, items: npt.NDArray[Any], blocks: int = 1) -> None:
+        """Add items [n], contiguous, of the dtype's size, with the number of blocks of each."""
+        self.rows.append(items.data)
+        self.blocks += [blocks] * len(items)
+        self.total += blocks * len(items)
 
     @property
     def count(self) -> int:
         """The number of items."""
         return len(self.blocks)
 
-    def items(self) -> npt.NDArray[Any]:
-        return np.frombuffer(bytearray().join(self.rows), self.dtype)
-
-    def owners(self) -> npt.NDArray[np.int32]:
-        """The number of every block's item."""
-        return np.repeat(np.arange(self.count, dtype=np.int32), self.blocks)
+    def items(self) -> Bytes:
+        return np.frombuffer(b"".join(self.rows), np.uint8)
 
 
 class Sent(NamedTuple):
@@ -208,8 +205,6 @@ class Schedule:
 
 
 # -- what a schedule becomes -------------------------------------------------------------------------------
-
-Bytes = npt.NDArray[np.uint8]
 
 
 def placed(schedule: Schedule) -> list[tuple[Launch, int, int]]:

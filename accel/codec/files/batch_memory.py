@@ -39,6 +39,7 @@ class BatchMemory:
 
     Attributes:
         content: uint8 [bytes]. sources: weak references to the sources whose bytes lie in it.
+        beside: the bytes of files that found no room.
         together: whether all files were read at once, and stay together as long as this object is in use.
     """
 
@@ -46,6 +47,7 @@ class BatchMemory:
         """``slot``: the tensor that a worker will send, of which ``content`` is a part; None: the memory is lent."""
         self.content, self._slot, self.together = content, slot, together
         self.sources: list[weakref.ref[Any]] = []
+        self.beside = 0
         self._address: int = content.__array_interface__["data"][0]
         self._start = self._end = 0
         self._row: list[int] = []
@@ -123,6 +125,10 @@ _of_thread = _OfThread()
 _each = 0.0  # the expected bytes of a file in lent memory
 
 
+def _lent(count: int, together: bool, least: int = 0) -> BatchMemory:
+    return BatchMemory(memory.results.lent(max(int(count * _each * 9 / 8), least, _LEAST)), together=together)
+
+
 def read_together(
     paths: Sequence[Any], selection: Hashable, slot: torch.Tensor | None, most: int
 ) -> tuple[BatchMemory, Table] | None:
@@ -138,9 +144,9 @@ def read_together(
             _of_thread.begin(batch)
             return batch, table
         note(selection, count, table.needed + count * _BESIDES)
-    capacity = int(count * _each * 9 / 8)
+    least = 0
     for _ in range(2):  # the first attempt may find out how much the files need
-        batch = BatchMemory(memory.results.lent(max(capacity, _LEAST)))
+        batch = _lent(count, True, least)
         table = batch.read_all(paths, most)
         if table is None or table.missing or table.largest > _LARGEST:
             return None
@@ -148,7 +154,7 @@ def read_together(
         if not table.no_room:
             _of_thread.begin(batch)
             return batch, table
-        capacity = table.needed + ALIGNED
+        least = table.needed + ALIGNED
     return None
 
 
@@ -170,18 +176,18 @@ def current(selection: Hashable) -> BatchMemory | None:
 
 
 @contextmanager
-def filling(slot: torch.Tensor | None, selection: Hashable) -> Iterator[None]:
-    """Have this thread read single files of a selection into a slot in the block; None: as usual."""
-    if slot is None:
-        yield
-        return
-    own = _of_thread
-    own.now, own.selection = BatchMemory.of_slot(slot, together=False), selection
-    own.begin(own.now)
+def filling(slot: torch.Tensor | None, count: int, selection: Hashable) -> Iterator[None]:
+    """Have this thread read single files of ``count`` samples into a slot in the block; None: into lent memory."""
+    global _each
+    own, batch = _of_thread, BatchMemory.of_slot(slot, together=False) if slot is not None else _lent(count, False)
+    own.now, own.selection = batch, selection
+    own.begin(batch)
     try:
         yield
     finally:
         own.now = None
+    if needed := len(batch.kept()) + batch.beside:
+        _each = learnt(_each, needed / count)
 
 
 # -- how much memory batches need ---------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
-from accel.backends.cuda import host
+from accel.backends.cuda import finished, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.execution import Execution
 from accel.backends.cuda.jpeg import requests
 from accel.codec import agreement
 from accel.planning.plan import plan
+from accel.recipes.sources import table_of
 from accel.runtime import read as runtime_read
 from bench.fuzz.files import encode, picture
 from bench.fuzz.recipes import Corpus, make, recipe
@@ -194,7 +195,10 @@ def test_the_budget_knows_what_decoding_takes(box: tuple[int, ...], monkeypatch:
         data = encode(picture("noise", 300, 400), subsampling=subsampling, quality=quality, restart_marker_blocks=1)
         with accel.image_backend("cuda", device=DEVICE):
             lazy: Any = F.to_tensor(F.crop(Image.open(BytesIO(data)), *box))
-            estimate = sum(map(requests.device_bytes, plan(lazy.lazy.recipes).decodes))
+            planned = plan(lazy.lazy.recipes)
+            sources = [each.source for each in planned.decodes]
+            table = table_of([source.header for source in sources])
+            estimate = requests.device_bytes(sources, table, *finished.wanted_of(planned)).sum()
             testing.computed(lazy)
         made = seen[-1].finished
         assert made.batch is not None

@@ -13,7 +13,7 @@ from torchvision import transforms as T
 from torchvision.transforms import v2
 
 import accel
-from accel.backends.cuda import budget, finished
+from accel.backends.cuda import budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend, CudaOptions
 from accel.backends.cuda.execution import HostMemory
 from accel.backends.cuda.finished import Finished, Section
@@ -409,8 +409,11 @@ def test_a_format_of_another_version_is_refused() -> None:
 def test_places_of_structures() -> None:
     """The words that become addresses are those of all fields of 64 bits, and no others."""
     items = np.zeros(3, PICTURE)
-    words = items.view(np.uint64)
-    words[finished._fixed(words, PICTURE, 0, 3, np.zeros(8, np.uint64))] = 1
+    fields = finished._words(PICTURE)
+    fixups, words = np.empty(3 * len(fields), np.int32), items.view(np.uint64)
+    nothing = np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
+    columns.write_items(items.view(np.uint8), 0, *nothing, fields, 0, 0, words, fixups, 0)
+    words[fixups] = 1
     for name in PICTURE.names or ():
         field = items[name]
         if name == "components":

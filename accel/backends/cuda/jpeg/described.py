@@ -20,11 +20,14 @@ class Described(NamedTuple):
 
     Attributes:
         accepted: the numbers of the wanted files that are for the decoder, in its own order.
-        headers, known: of all wanted files: their headers, and what indexes say of them.
+        good, files, headers, known: of all wanted files: whether they are among these, ``layout.lay_out``'s ``files``,
+            their headers, and what indexes say of them.
         batch: the descriptors of those accepted; None if there are none.
     """
 
     accepted: Integers
+    good: npt.NDArray[np.bool_]
+    files: Integers
     headers: Integers
     known: Known
     batch: PictureBatch | None
@@ -44,14 +47,12 @@ def describe(
         starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
         indexes: see ``index.read``.
     """
-    good, found, regions = headers.read(files, starts, sizes, boxes, channels)
+    good, found, regions, taken = headers.read(files, starts, sizes, boxes, channels)
     known = index.read(files, starts, sizes, good, found, regions, indexes)
-    accepted = np.flatnonzero(good)
-    accepted = accepted[np.argsort(-sizes[accepted], kind="stable")]  # those that take longest begin first
-    if not len(accepted):
-        return Described(accepted, found, known, None)
-    taken = np.stack([starts, sizes, channels], 1)
-    return Described(accepted, found, known, layout.lay_out(found, regions, taken, boxes, known, accepted))
+    (accepted,) = good.nonzero()
+    accepted = accepted[(-sizes[accepted]).argsort(kind="stable")]  # those that take longest begin first
+    batch = layout.lay_out(found, regions, taken, boxes, known, accepted) if len(accepted) else None
+    return Described(accepted, good, taken, found, known, batch)
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:

@@ -18,7 +18,7 @@ _DECLARED = ("backends/cuda/declarations.py", "backends/cuda/regions.py", "backe
 UNIT = units.Unit("described", *_DECLARED, *(f"backends/cuda/jpeg/{name}" for name in _OWN), *SOURCES, seconds=4)
 """Compiled code that describes files for the kernels (``headers``, ``index``, ``layout``)."""
 _read_headers = UNIT.function(
-    "backends.cuda.jpeg.read_files", "read_headers", "u1[1] i8[1] i8[1] i8[2] i8[1] ?[1]w i8[2]w i8[3]w int"
+    "backends.cuda.jpeg.read_files", "read_headers", "u1[1] i8[1] i8[1] i8[2] i8[1] ?[1]w i8[2]w i8[3]w i8[2]w int"
 )
 
 Integers = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 
 def read(
     files: npt.NDArray[np.uint8], starts: Integers, sizes: Integers, boxes: Integers, channels: Integers
-) -> tuple[npt.NDArray[np.bool_], Integers, Integers]:
+) -> tuple[npt.NDArray[np.bool_], Integers, Integers, Integers]:
     """Read the headers of n files.
 
     Args:
@@ -37,12 +37,13 @@ def read(
 
     Returns:
         Whether the decoder takes each file, bool[n]; the headers, int64[n, HEADER_SIZE], as in
-        ``accel.codec.jpeg.header``; and the part of each component that the region needs, int64[n, 3, LAYOUT_SIZE], as
-        in ``accel.codec.jpeg.layout``.
+        ``accel.codec.jpeg.header``; the part of each component that the region needs, int64[n, 3, LAYOUT_SIZE], as in
+        ``accel.codec.jpeg.layout``; and what ``layout.lay_out`` takes as ``files``.
     """
     count = len(starts)
     good = np.empty(count, np.bool_)
     headers = np.zeros((count, hd.HEADER_SIZE), np.int64)
     regions = np.zeros((count, 3, lo.LAYOUT_SIZE), np.int64)
-    _read_headers(files, starts, sizes, boxes, channels, good, headers, regions, MAX_FILE)
-    return good, headers, regions
+    described = np.empty((count, 3), np.int64)
+    _read_headers(files, starts, sizes, boxes, channels, good, headers, regions, described, MAX_FILE)
+    return good, headers, regions, described

@@ -241,7 +241,7 @@ def lay_out_files(
     pictures: Any,
     blocks: Any,
     memory: Any,
-    ends: Any,
+    numbers: Any,
 ) -> int:
     """Compute ``layout.lay_out``; return the bytes of scratch memory.
 
@@ -249,14 +249,17 @@ def lay_out_files(
         files: int64 [..., 3]: start, size, channels. known: ``index.Known.table``.
         accepted: int64 [n], the numbers of the files.
         pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. memory: int64 [2, PIECES, n], offsets and sizes.
-            ends: int64 [PIECES + 6], where each kind begins, and working memory.
+        numbers: int64 [PIECES + LAUNCHES + 6]: where each kind begins, the blocks of each launch, and working memory.
     """
+    totals = numbers[len(PIECES) :]
+    totals[:] = 0
     for n in range(len(accepted)):
         i = accepted[n]
         pictures[n, _P.piece] = _SHORT_PIECE if len(accepted) <= FEW else _PIECE
-        launched, room = _lay_out_file(headers[i], regions[i], files[i], boxes[i], known[i], pictures[n], ends[-6:])
+        launched, room = _lay_out_file(headers[i], regions[i], files[i], boxes[i], known[i], pictures[n], numbers[-6:])
         for k in range(len(LAUNCHES)):
             blocks[k, n] = launched[k]
+            totals[k] += launched[k]
         for k in range(len(PIECES)):
             memory[1, k, n] = room[k]
     for k in range(len(_COUNTED)):
@@ -265,4 +268,4 @@ def lay_out_files(
         for n in range(len(accepted)):
             pictures[n, field] = first
             first += blocks[kernel, n]
-    return int(_place(pictures, memory, ends))
+    return int(_place(pictures, memory, numbers))

@@ -22,8 +22,10 @@ _lay_out = UNIT.function(
     "i8[2] i8[3] i8[2] i8[2] i8[2] i8[1] i4[2]w i8[2]w i8[3]w i8[1]w",
 )
 
-Pieces = dict[str, tuple[Integers, Integers]]
-"""Offsets and sizes of every picture's memory, by kind."""
+Pieces = dict[str, Integers]
+"""Offsets and sizes of every picture's memory, int64 [2, n], by kind."""
+
+PIXELS, _STATE, _POINTS = map(PIECES.index, ("pixels", "state", "points"))
 
 
 class PictureBatch(NamedTuple):
@@ -32,28 +34,44 @@ class PictureBatch(NamedTuple):
     Attributes:
         pictures: PICTURE[n], addresses as places (``..descriptors``).
         each: for every one of LAUNCHES the number of thread blocks of each picture, int64 [LAUNCHES, n].
-        scratch: bytes of working memory; ``pieces``: its pieces by name. States lie side by side, points behind them.
+        scratch: bytes of working memory; ``memory``: offsets and sizes of its pieces, int64 [2, PIECES, n]. States lie
+            side by side, points behind them. begins: where each kind of PIECES begins.
+        totals: the number of thread blocks for every one of LAUNCHES.
         segments: SEGMENT[...], of all pictures that have an index; their places are in ``Region.UPLOAD``.
-        cleared: the part of the working memory that must be zero, a half-open range.
     """
 
     pictures: npt.NDArray[Any]
     each: Integers
     scratch: int
-    pieces: Pieces
+    memory: Integers
+    begins: list[int]
+    totals: list[int]
     segments: npt.NDArray[Any]
-    cleared: tuple[int, int]
 
     @property
     def blocks(self) -> dict[str, Integers]:
         """``each`` by the kernels' names."""
         return dict(zip(LAUNCHES, self.each, strict=True))
 
-    def report(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
-        """The offset and bytes of the part of scratch memory that the host gets; and in it the offsets and sizes
-        of each picture's points. All states come before all points."""
-        first, (points, sizes) = int(self.pieces["state"][0][0]), self.pieces["points"]
-        return (first, int(points[-1] + sizes[-1]) - first), (points - first, sizes)
+    @property
+    def pieces(self) -> Pieces:
+        """``memory`` by the pieces' names."""
+        return dict(zip(PIECES, self.memory.transpose(1, 0, 2), strict=True))
+
+    @property
+    def cleared(self) -> tuple[int, int]:
+        """The part of the working memory that must be zero, a half-open range."""
+        return self.begins[PIECES.index("coefficients")], self.begins[_POINTS]
+
+    def report(self) -> tuple[int, int]:
+        """The offset and bytes of the part of scratch memory that the host gets: all states, and then all points."""
+        return self.begins[_STATE], int(self.memory[:, _POINTS, -1].sum()) - self.begins[_STATE]
+
+    def points(self) -> Integers:
+        """The offsets in the report, and the sizes, of each picture's points: int64 [2, n]."""
+        found = self.memory[:, _POINTS].copy()
+        found[0] -= self.begins[_STATE]
+        return found
 
 
 def lay_out(
@@ -69,11 +87,12 @@ def lay_out(
     """
     count = len(accepted)
     pictures = np.zeros(count, PICTURE)
-    blocks, ends = np.empty((len(LAUNCHES), count), np.int64), np.empty(len(PIECES) + 6, np.int64)
+    blocks, numbers = np.empty((len(LAUNCHES), count), np.int64), np.empty(_NUMBERS + 6, np.int64)
     memory = np.empty((2, len(PIECES), count), np.int64)
     words = pictures.view(np.int32).reshape(count, -1)
     asked = headers, regions, files, boxes, known.table, accepted
-    scratch = _lay_out(*asked, words, blocks, memory, ends)
-    pieces = {name: (memory[0, number], memory[1, number]) for number, name in enumerate(PIECES)}
-    cleared = int(ends[PIECES.index("coefficients")]), int(ends[PIECES.index("points")])
-    return PictureBatch(pictures, blocks, scratch, pieces, known.segments, cleared)
+    scratch, found = _lay_out(*asked, words, blocks, memory, numbers), numbers[:_NUMBERS].tolist()
+    return PictureBatch(pictures, blocks, scratch, memory, found[: len(PIECES)], found[len(PIECES) :], known.segments)
+
+
+_NUMBERS = len(PIECES) + len(LAUNCHES)

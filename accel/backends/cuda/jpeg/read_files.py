@@ -26,6 +26,7 @@ from accel.codec.jpeg.points import (
 from accel.system.native.digest import digest
 from accel.system.native.memory import i64, u64
 
+_FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 _BUCKET = 6  # low bits of a segment's length that are ignored in sorting
 
 # Words of a segment, int32[9], as picture.h has it.
@@ -43,6 +44,7 @@ def read_headers(
     good: Any,
     headers: Any,
     regions: Any,
+    described: Any,
     most: int,
 ) -> int:
     """Read headers (see ``headers.read``); files of ``most`` bytes or more are refused."""
@@ -52,6 +54,19 @@ def read_headers(
         fits = sizes[n] < most and prepare(data, headers[n], regions[n], False, top, left, height, width) > 0
         coloured = channels[n] == 3 or headers[n, hd.COMPONENTS] == 1
         good[n] = fits and coloured and headers[n, hd.SCAN] < sizes[n]
+        described[n, 0], described[n, 1], described[n, 2] = starts[n], sizes[n], channels[n]
+    return 0
+
+
+@njit
+def device_bytes(sizes: Any, table: Any, boxes: Any, channels: Any, total: Any) -> int:
+    """Compute ``requests.device_bytes``: total int64 [n]. ``sizes``: the bytes of files, 0 for others."""
+    for n in range(len(sizes)):
+        height, width = table[n, table.shape[1] - 2], table[n, table.shape[1] - 1]
+        samples = 3 * (boxes[n, 2] + 32) * (boxes[n, 3] + 32)  # the most samples of the region, in whole MCUs
+        blocks = 3 * (height + 32) * (width + 32) // 64
+        needed = _FIXED + 4 * sizes[n] + 3 * samples + 8 * blocks + boxes[n, 2] * boxes[n, 3] * channels[n]
+        total[n] = needed if sizes[n] > 0 else 0
     return 0
 
 

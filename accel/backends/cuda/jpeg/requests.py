@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.jpeg.headers import UNIT
 from accel.codec import stream_index
 from accel.codec.engines import Box, Data
 from accel.codec.header import Header, Raw
@@ -17,11 +18,10 @@ from accel.errors import DecodeError
 from accel.planning.plan import Decode, LatePlan, Plan
 from accel.recipes.options import Options
 from accel.recipes.recipe import Source
-from accel.recipes.rows import Rows
 from accel.recipes.sources import Files, Numbers
 from accel.runtime.memo import cached, indexes
 
-_FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
+_device_bytes = UNIT.function("backends.cuda.jpeg.read_files", "device_bytes", "i8[1] i8[2] i8[2] i8[1] i8[1]w")
 
 INDEXED = 1 << 22
 """The least bytes of files decoded together that use indexes. By index an H200 took 1.7 times as long for one of
@@ -110,8 +110,8 @@ def together(sources: Sequence[Source], boxes: Numbers, channels: Numbers, optio
     """
     indexes = NO_INDEXES
     if isinstance(sources, Files):
-        numbers = np.flatnonzero(sources.plain())
-        content, (starts, sizes) = sources.content, np.ascontiguousarray(sources.places[numbers].T)
+        (numbers,) = sources.plain().nonzero()
+        content, (starts, sizes) = sources.content, sources.places[numbers].T.copy()
     else:
         read = {number: data for number, source in enumerate(sources) if (data := _read(source)) is not None}
         numbers = np.array([*read], np.int64)
@@ -159,41 +159,23 @@ def _keys(sources: Sequence[Source], numbers: Numbers) -> Keys:
     return Keys.of([sources[number].key for number in numbers.tolist()])
 
 
-def plain(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Whether each source may be a file for the decoder: bool[n]."""
-    if isinstance(rows.sources, Files):
-        return rows.sources.plain()
-    return np.array([can_decode(source.header) for source in rows.sources], np.bool_)
-
-
 def can_decode(header: Header | Raw | None) -> bool:
     """Whether a file with this header may be one for the decoder."""
     return isinstance(header, Header) and header.plain
 
 
-def device_bytes(decode: Decode) -> int:
-    """The approximate memory that decoding a source takes on the device; 0 if it is not for the decoder."""
-    header = decode.source.header
-    if not can_decode(header):
-        return 0
-    return int(_bytes(_size(decode.source), header.height, header.width, *decode.box[2:], decode.channels))
+def device_bytes(sources: Sequence[Source], table: Numbers, boxes: Numbers, channels: Numbers) -> Numbers:
+    """The approximate memory that decoding each source takes on the device, int64 [n]; 0 if it is not for the decoder.
 
-
-def device_bytes_of(rows: Rows, boxes: Numbers, channels: int) -> Numbers:
-    """``device_bytes`` for every image."""
-    sources = rows.sources
-    sizes = (
-        sources.places[:, 1] if isinstance(sources, Files) else np.array([_size(each) for each in sources], np.int64)
-    )
-    heights, widths, _ = rows.sizes()
-    found: Numbers = plain(rows) * _bytes(sizes, heights, widths, boxes[:, 2], boxes[:, 3], channels)
-    return found
-
-
-def _bytes(size: Any, height: Any, width: Any, box_height: Any, box_width: Any, channels: int) -> Any:
-    samples = 3 * (box_height + 32) * (box_width + 32)  # the most samples of the region, in whole MCUs
-    blocks = 3 * (height + 32) * (width + 32) // 64
-    return _FIXED + 4 * size + 3 * samples + 8 * blocks + box_height * box_width * channels
+    ``table``: the sources' ``Sources.table``. ``boxes``: int64 [n, 4]. ``channels``: int64 [n].
+    """
+    if isinstance(sources, Files):
+        sizes = sources.places[:, 1] * sources.plain()
+    else:
+        sizes = np.array([_size(each) if can_decode(each.header) else 0 for each in sources], np.int64)
+    total = np.empty(len(sizes), np.int64)
+    _device_bytes(sizes, table, boxes, channels, total)
+    return total
 
 
 def _size(source: Source) -> int:
