@@ -72,6 +72,15 @@ def test_a_figure_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         )
 
 
+def test_results_of_a_gpu_are_none_of_the_hosts() -> None:
+    """What ``--device cpu`` writes names no card."""
+    files = list((figures.RESULTS / "gpu").iterdir())
+    assert files
+    for file in files:
+        made = json.loads(file.read_text())
+        assert made["device"].startswith(tuple(made["machine"]["cuda devices"])), file.name
+
+
 def test_a_gpu_files_commit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside figures that were made with uncommitted changes; and what was measured on two cards is not divided."""
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
