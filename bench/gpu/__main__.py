@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None, age: float = 0) -> int:
                     red = red or text.startswith("FAILED")
                 before = found
             ended |= {each: outcome(before[each.step]) for each in some if each.step in before}
-    for how, number in Counter(ended.values()).items():
+    for how, number in sorted(Counter(ended.values()).items(), key=lambda each: ENDS.index(each[0])):
         named = "; ".join(f"{each.part}: {each.step}" for each in ended if ended[each] == how == "failed")
         screen.say(f"{number} {how}{named and f': {named}'}")
     if later := [each for each in steps if each not in ended]:
@@ -91,9 +91,12 @@ LINES = {
 }
 
 
+ENDS = ("measured", "failed", "not installed", "left out")
+
+
 def outcome(found: dict[str, Any]) -> str:
-    """How a step ended."""
-    return next((each for each in ("failed", "not installed", "left out") if each in found), "measured")
+    """How a step ended: one of ``ENDS``."""
+    return next((each for each in ENDS if each in found), "measured")
 
 
 def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
