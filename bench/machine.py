@@ -6,11 +6,13 @@ import argparse
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from accel.cli import machine, screen
 from accel.cli.arguments import WrongUsage, at_least
+from accel.errors import attempt
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -23,8 +25,17 @@ def provenance() -> dict[str, Any]:
         "commit": commit(),
         "uncommitted changes": bool(_git("status", "--porcelain")),
         "machine": machine.machine(),
-        "versions": machine.versions(),
+        "versions": versions(),
     }
+
+
+_BESIDE = {"TorchCodec": "torchcodec", "CV-CUDA": "cvcuda-cu13"}
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of what may change accel's pixels, and of other libraries; None for what is not installed."""
+    found = {name: attempt(metadata.version, distribution) for name, distribution in _BESIDE.items()}
+    return machine.versions() | {name: each if isinstance(each, str) else None for name, each in found.items()}
 
 
 def commit() -> str | None:

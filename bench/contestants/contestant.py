@@ -52,16 +52,7 @@ class Contestant(ABC):
 
     def why_not(self) -> str | None:
         """The reason why it cannot run here; None if it can."""
-        for module in self.modules:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # a library's warnings about its own code
-                    import_module(module)
-            except ModuleNotFoundError as error:
-                return f"not installed: {error.name}"
-            except (ImportError, OSError, RuntimeError) as error:
-                return f"{module} cannot be loaded: {error}"
-        return None
+        return missing(self.modules)
 
     def in_force(self, job: Job) -> AbstractContextManager[Any]:
         """A context that must be entered while an epoch is made, such as an image backend."""
@@ -73,6 +64,20 @@ class Contestant(ABC):
 
         This is not timed. Epochs are run one after the other, each to its end.
         """
+
+
+def missing(modules: Sequence[str]) -> str | None:
+    """The reason why a module cannot be loaded here; None if all can."""
+    for module in modules:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a library's warnings about its own code
+                import_module(module)
+        except ModuleNotFoundError as error:
+            return f"not installed: {error.name}"
+        except (ImportError, OSError, RuntimeError) as error:
+            return f"{module} cannot be loaded: {error}"
+    return None
 
 
 class _Items(Dataset[Any]):

@@ -8,18 +8,19 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from accel.cli import machine, screen
+from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import folder
 from accel.cli.tables import Table, show
 from bench.gpu import plan, processes, variants
-from bench.machine import ROOT
+from bench.machine import RESULTS, ROOT, versions
 
 
 def main(argv: Sequence[str] | None = None, age: float = 0) -> int:
@@ -38,16 +39,19 @@ def main(argv: Sequence[str] | None = None, age: float = 0) -> int:
         return 2
     ends = time.monotonic() + 60 * args.minutes - age
     out, variant = args.out.resolve(), dict(args.variant)
+    if args.device == "cpu" and out.is_relative_to(RESULTS):
+        screen.fail("bench.gpu", "--device cpu needs --out: what the host's stand-in does is no result")
+        return 2
     out.mkdir(parents=True, exist_ok=True)
-    name = "".join(f".{each}-{number}" for each, number in variant.items())
-    red, later = False, list[plan.Planned]()
+    name = "".join([*(f".{each}-{number}" for each, number in variant.items()), ".host" * (args.device == "cpu")])
+    red, ended = False, dict[plan.Planned, str]()
     with tempfile.TemporaryDirectory(prefix="accel-") as scratch, folder(args.data) as (data, _):
         processes.make_findable(Path(scratch) / "found")
         where = variants.made(variant, Path(scratch) / "checkout") if variant else ROOT
         options = {each: getattr(args, each) for each in ("batch", "rounds", "steps", "seconds")}
         identity = plan.identity(torch.device(args.device), {**options, "variant": variant})
         told = {"device": args.device, "data": str(data.resolve()), "options": options, "identity": identity}
-        installed = machine.versions()
+        installed = versions()
         screen.say(f"commit {identity['commit']}, sources {identity['sources']}, on {identity['card']}")
         for part, some in plan.groups(steps):
             file = plan.place(out, part + name, identity)
@@ -62,8 +66,11 @@ def main(argv: Sequence[str] | None = None, age: float = 0) -> int:
                     screen.say(f"{step}: {text}")
                     red = red or text.startswith("FAILED")
                 before = found
-            later += [each for each in some if each.step not in before]
-    if later:
+            ended |= {each: outcome(before[each.step]) for each in some if each.step in before}
+    for how, number in sorted(Counter(ended.values()).items(), key=lambda each: ENDS.index(each[0])):
+        named = "; ".join(f"{each.part}: {each.step}" for each in ended if ended[each] == how == "failed")
+        screen.say(f"{number} {how}{named and f': {named}'}")
+    if later := [each for each in steps if each not in ended]:
         wait = args.patience * sum(each.seconds for each in later)
         screen.say(f"{len(later)} steps are left, which usually take {wait:.0f} s: run the same command again")
     return int(red)
@@ -83,15 +90,22 @@ LINES = {
 }
 
 
+ENDS = ("measured", "failed", "not installed", "left out")
+
+
+def outcome(found: dict[str, Any]) -> str:
+    """How a step ended: one of ``ENDS``."""
+    return next((each for each in ENDS if each in found), "measured")
+
+
 def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
     """A part's rows of the table."""
     rows = []
     for step, found in steps.items():
-        if "failed" in found:
+        if (how := outcome(found)) == "failed":
             text = "FAILED: " + found["failed"].split("\n")[0]  # a compiler's error has many lines
-        elif left_out := {"not installed", "left out"} & found.keys():
-            (why,) = left_out
-            text = f"{why}: {found[why]}"
+        elif how != "measured":
+            text = f"{how}: {found[how]}"
         elif part in LINES and not step.startswith("by part"):
             text = LINES[part].format(**found)
         else:

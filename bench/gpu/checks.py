@@ -51,6 +51,8 @@ def _sanitized(setting: Setting, tool: str) -> dict[str, Any]:
 
 def _pytest(setting: Setting, prefix: list[str], *arguments: str) -> dict[str, Any]:
     on_gpu = setting.device.type == "cuda"
+    if "gpu" in arguments and not on_gpu:
+        raise NotInstalled("a GPU, which these tests need")
     environment = {**os.environ, "ACCEL_TEST_DEVICE": str(setting.device), "ACCEL_REQUIRE_GPU": "1" if on_gpu else ""}
     command = [*prefix, sys.executable, "-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider"]
     command += ["-o", f"faulthandler_timeout={HANG}", *arguments]

@@ -16,10 +16,9 @@ import torch
 
 from accel.backends.cuda import compile
 from accel.cli.data import open_folder
-from accel.cli.machine import versions
 from bench.gpu.plan import PARTS, done
 from bench.gpu.setting import NotInstalled, Setting, photos
-from bench.machine import provenance
+from bench.machine import provenance, versions
 
 TRIES = 2  # times that a step is begun whose call was ended in it
 

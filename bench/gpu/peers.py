@@ -14,6 +14,7 @@ import torch
 from torchvision.transforms.v2 import functional as F2
 
 from accel.system.cores import cores
+from bench.contestants.servers import encoded
 from bench.gpu.setting import SIZE, Photo, Setting
 from bench.pipelines import MEAN, STD
 
@@ -25,18 +26,18 @@ def torchvision(setting: Setting) -> Batches:
     """``torchvision.io.decode_jpeg`` of the whole batch, by nvJPEG on the device, and transforms.v2."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    encoded = _as_tensors(setting.photos)
+    files = [encoded(photo.data) for photo in setting.photos]
     while True:
-        yield _by_v2(decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device), setting.photos)
+        yield _by_v2(decode_jpeg(files, ImageReadMode.RGB, device=setting.device), setting.photos)
 
 
 def torchcodec(setting: Setting) -> Batches:
     """TorchCodec's decoder on the device, of the whole batch, and torchvision's transforms.v2."""
     from torchcodec.decoders import decode_jpeg
 
-    encoded = _as_tensors(setting.photos)
+    files = [encoded(photo.data) for photo in setting.photos]
     while True:
-        yield _by_v2(decode_jpeg(encoded, mode="RGB", device=setting.device), setting.photos)
+        yield _by_v2(decode_jpeg(files, mode="RGB", device=setting.device), setting.photos)
 
 
 def dali(setting: Setting, hardware: float) -> Batches:
@@ -85,9 +86,9 @@ def dali_torchvision(setting: Setting) -> Batches:
         batch_size=1,
         num_threads=cores(),
     )
-    encoded = _as_tensors(setting.photos)
+    files = [encoded(photo.data) for photo in setting.photos]
     while True:
-        pictures = decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device)
+        pictures = decode_jpeg(files, ImageReadMode.RGB, device=setting.device)
         yield torch.stack([transform(picture).clone() for picture in pictures])  # DALI reuses its memory
 
 
@@ -139,10 +140,6 @@ PEERS: dict[str, tuple[Callable[[Setting], Batches], tuple[str, ...], bool]] = {
 }
 """By name: the function, the modules that it needs, and whether it draws its own crops."""
 NEED_DRIVER = (dali_torchvision, cvcuda)
-
-
-def _as_tensors(photos: Sequence[Photo]) -> list[torch.Tensor]:
-    return [torch.from_numpy(np.frombuffer(photo.data, np.uint8).copy()) for photo in photos]
 
 
 def _by_v2(pictures: Sequence[torch.Tensor], photos: Sequence[Photo]) -> torch.Tensor:

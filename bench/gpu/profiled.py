@@ -38,12 +38,12 @@ def _profiled(setting: Setting, kernel: str) -> dict[str, Any]:
     """Profile two launches; the second one's metrics are returned.
 
     Raises:
-        NotInstalled: there is no ncu, or no GPU.
+        NotInstalled: there is no GPU, or no ncu.
         RuntimeError: it fails, for example because it may not read the counters.
     """
     ncu = shutil.which("ncu")
     if ncu is None or setting.device.type != "cuda":
-        raise NotInstalled("ncu")
+        raise NotInstalled("a GPU" if setting.device.type != "cuda" else "ncu")
     report = setting.out / f"{kernel}.ncu-rep"
     watched = [sys.executable, "-m", "bench.gpu.profiled", str(setting.device), str(setting.folder)]
     watched.append(str(len(setting.photos)))

@@ -20,6 +20,7 @@ from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.cli.error_stats import Different
 from accel.runtime import prefetch
 from bench import train
+from bench.contestants.servers import SERVERS
 from bench.gpu import (
     checks,
     decode,
@@ -101,7 +102,7 @@ def test_checks_say_how_they_ended(four: Setting, monkeypatch: pytest.MonkeyPatc
 
     def run(command: list[str], **options: Any) -> Any:
         commands.append(command)
-        assert options["env"]["ACCEL_TEST_DEVICE"] == "cpu"
+        assert (options["env"]["ACCEL_TEST_DEVICE"], options["env"]["ACCEL_REQUIRE_GPU"]) == ("cuda:0", "1")
         print("1 failed", file=options["stdout"], flush=True)
         if "conformance" in " ".join(command):
             raise subprocess.TimeoutExpired(command, options["timeout"])
@@ -109,10 +110,15 @@ def test_checks_say_how_they_ended(four: Setting, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(checks.subprocess, "run", run)
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)
-    with pytest.raises(NotInstalled, match="compute-sanitizer"):
-        figures(checks.measure, four, "memcheck")
+    for name, needs in (
+        ("memcheck", "compute-sanitizer"),
+        ("conformance", "a GPU"),
+        ("forks, streams, memory", "a GPU"),
+    ):
+        with pytest.raises(NotInstalled, match=needs):
+            figures(checks.measure, four, name)
     monkeypatch.setattr(checks.shutil, "which", lambda name: f"/usr/bin/{name}")
-    found = figures(checks.measure, four)
+    found = figures(checks.measure, four._replace(device=torch.device("cuda:0")))
     assert found["kernels"] == {"status": 0, "says": ["1 failed"]}
     assert found["racecheck"]["failed"] == "pytest: 1"
     assert found["memcheck"]["failed"] == "pytest: 5", "there was nothing to run"
@@ -207,29 +213,27 @@ def test_dali_under_accel_is_sustained(four: Setting, monkeypatch: pytest.Monkey
     assert 0 < figures(sustained.measure, four, name)[name]["mean"] < 1
 
 
-@pytest.mark.filterwarnings("ignore:The image decoding and encoding")  # of torchvision 0.29
-@pytest.mark.parametrize("of", ["those that are there", "nvImageCodec"])
-def test_latency_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+def test_latency_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = SERVERS[0]._replace(title="gone", modules=("no_such_module",))
+    monkeypatch.setattr(latency, "SERVERS", (*SERVERS, gone))
     monkeypatch.setattr(latency, "SIZES", (1, 3))
     monkeypatch.setattr(latency, "LEAST", 2)
-    names: tuple[str, ...] = ("accel", "accel, cpu", "torchvision", "torchvision on the device")
-    if of == "nvImageCodec":
-        pytest.importorskip("nvidia.nvimgcodec")
-        names = (of,)
+    names = ("accel.submit, cuda", "accel.submit, cpu", "torchvision v2, tensors")
     found = figures(latency.measure, four, *names)
     assert len(found) == len(names)
     for each in found.values():
         assert 0 < each["p50, ms, 1"] <= each["p99, ms, 1"]
         assert each["requests, 3"] >= 2
-    with pytest.raises(NotInstalled, match=r"no\.such"):
-        latency._needing("no.such", four, lambda device: pytest.fail("it is missing"))
+    with pytest.raises(NotInstalled, match=r"^no_such_module$"):
+        figures(latency.measure, four, "gone")
 
 
-def test_wrong_answers_are_not_timed(four: Setting) -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_wrong_answers_are_not_timed(four: Setting, monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
+    wrong = SERVERS[0]._replace(make=lambda device, pool: lambda files: torch.full((len(files), 3, 224, 224), 9.0))
+    monkeypatch.setattr(latency, "SERVERS", [wrong._replace(exact=exact)])
     with pytest.raises(Different):
-        latency._requests(four, lambda files: torch.zeros(len(files), 3, 224, 224), exact=True)
-    with pytest.raises(Different):
-        latency._requests(four, lambda files: torch.full((len(files), 3, 224, 224), 9.0))
+        figures(latency.measure, four)
 
 
 @pytest.mark.sweep
@@ -247,8 +251,10 @@ def test_the_machine_and_its_link(four: Setting, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_nsight_compute_says(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotInstalled, match="ncu"):
-        figures(profiled.measure, four, "jpeg_segments")
+    monkeypatch.setattr(profiled.shutil, "which", lambda name: None)
+    for of, needs in ((four, "a GPU"), (four._replace(device=torch.device("cuda:0")), "ncu")):
+        with pytest.raises(NotInstalled, match=needs):
+            figures(profiled.measure, of, "jpeg_segments")
     head = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
     rows = [f'"{n}","k","Occupancy","Achieved Occupancy","%","{50 + n}"' for n in (0, 1)]
     text = "\n".join(["==PROF== connected", head, *rows, '"1","k","Occupancy","","",""'])

@@ -8,7 +8,7 @@ import pytest
 
 from bench import figures, picture, report
 from bench.__main__ import main
-from bench.machine import ROOT
+from bench.machine import RESULTS, ROOT
 
 SPEED = re.compile(
     r"\d[\d.,]* ?(?:ms|µs|ns|images/s)\b"
@@ -70,6 +70,15 @@ def test_a_figure_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             figures.filled(text)
             == f"before <!-- = {what} -->{shown}<!-- / --> after <!-- = {what} -->{shown}<!-- / -->"
         )
+
+
+def test_results_of_a_gpu_are_none_of_the_hosts() -> None:
+    """What ``--device cpu`` writes names no card."""
+    files = list((RESULTS / "gpu").iterdir())
+    assert files
+    for file in files:
+        made = json.loads(file.read_text())
+        assert made["device"].startswith(tuple(made["machine"]["cuda devices"])), file.name
 
 
 def test_a_gpu_files_commit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

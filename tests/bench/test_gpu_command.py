@@ -14,11 +14,10 @@ import pytest
 import torch
 
 from accel.backends.cuda import compile
-from accel.cli import machine
 from bench.gpu import __main__ as command
 from bench.gpu import gpus, plan, processes, variants
 from bench.gpu.setting import Setting
-from bench.machine import ROOT
+from bench.machine import ROOT, versions
 from tests.support.cuda import needs_compiler
 from tests.support.fresh import Process
 
@@ -153,7 +152,7 @@ def test_the_command_is_ended(number: signal.Signals, image_folder: Path, tmp_pa
         run.communicate(20)
     assert run.returncode == (-number if number == signal.SIGKILL else 1)
     until(lambda: not alive(int(child.read_text())), 20)
-    found = json.loads((tmp_path / "start.json").read_text())
+    found = json.loads((tmp_path / "start.host.json").read_text())
     assert found["steps"] == {"good": {"images/s": 1}}
     assert found["running"] == "hang"
 
@@ -184,11 +183,13 @@ def test_steps_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     def run(file: Path, told: dict[str, Any], limit: float, where: Path) -> dict[str, Any]:
         ran.append((file.stem, told["steps"]))
         bad = {"failed": "RED\nin line 7"} if told["part"] == "checks" else {"not installed": "it"}
-        steps = plan.done(file, machine.versions()) | dict.fromkeys(told["steps"], bad)
-        file.write_text(json.dumps({"identity": told["identity"], "versions": machine.versions(), "steps": steps}))
+        steps = plan.done(file, versions()) | dict.fromkeys(told["steps"], bad)
+        file.write_text(json.dumps({"identity": told["identity"], "versions": versions(), "steps": steps}))
         return {"steps": steps}
 
     monkeypatch.setattr(processes, "run", run)
+    assert command.main(["--device", "cpu", "--plan"]) == 2
+    assert "--device cpu needs --out" in capsys.readouterr().err
     steps = (("start", "a", 1), ("emit", "b", 200), ("emit", "c", 20), ("path", "d", 100), ("start", "e", 2))
     monkeypatch.setattr(plan, "PLAN", tuple(plan.Planned(*each) for each in steps))
     given = ["--device", "cpu", "--out", str(tmp_path), "--data", str(tmp_path)]
@@ -196,22 +197,24 @@ def test_steps_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert not ran, "without a choice, the plan is shown"
     assert "emit | b | 200" in " ".join(capsys.readouterr().out.split())
     assert command.main([*given, "--plan", "--minutes", "1.5"]) == 0
-    assert ran == [("start", {"a": 1}), ("emit", {"b": 200, "c": 20}), ("start", {"e": 2})]
+    assert ran == [("start.host", {"a": 1}), ("emit.host", {"b": 200, "c": 20}), ("start.host", {"e": 2})]
     said = capsys.readouterr().out
     assert "emit: c: not installed: it" in said
     assert "on host" in said, "every call names the card"
-    assert "1 steps are left, which usually take 100 s" in said
+    assert "4 not installed\n1 steps are left, which usually take 100 s" in said
     ran.clear()
     assert command.main([*given, "--plan"]) == 0
-    assert ran == [("path", {"d": 100})], "it goes on where the call before ended"
+    assert ran == [("path.host", {"d": 100})], "it goes on where the call before ended"
+    assert capsys.readouterr().out.endswith("5 not installed\n")
     ran.clear()
     assert command.main([*given, "--plan", "--rounds", "3", "--only", "emit", "--match", "c", "--patience", "3"]) == 0
-    assert ran == [("emit.2", {"c": 60})], "with other options, into another file"
+    assert ran == [("emit.host.2", {"c": 60})], "with other options, into another file"
     monkeypatch.setattr(plan, "PLAN", (plan.Planned("checks", "kernels", 1),))
     assert command.main([*given, "--only", "checks", "--variant", "blocks=4"]) == 1
-    assert ran[-1] == ("checks.blocks-4", {"kernels": 1})
+    assert ran[-1] == ("checks.blocks-4.host", {"kernels": 1})
     said = capsys.readouterr().out
     assert "FAILED: RED" in said
+    assert said.endswith("1 failed: checks: kernels\n")
     assert "line 7" not in said, "a row is one line"
 
 
@@ -297,7 +300,7 @@ def test_a_variant_runs(
     few = ["--device", "cpu", "--batch", "2", "--rounds", "1", "--patience", "3", "--out", str(tmp_path)]
     only = ["--only", "decode", "--match", "photos, 1 at once", "--variant", f"subsequence={subsequence}"]
     assert command.main([*few, *only, "--data", str(image_folder)]) == 0
-    found = json.loads((tmp_path / f"decode.subsequence-{subsequence}.json").read_text())
+    found = json.loads((tmp_path / f"decode.subsequence-{subsequence}.host.json").read_text())
     assert found["identity"]["options"]["variant"] == {"subsequence": subsequence}
     assert found["kernels' sources"] != compile.key()
     assert found["steps"]["photos, 1 at once"]["images/s"] > 0
