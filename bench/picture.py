@@ -14,7 +14,7 @@ from bench.tables import apart
 
 FILES = {name: ROOT / "docs" / f"speed-{name}.svg" for name in ("train", "eval")}
 """A picture for each of these workloads."""
-RESULTS = "bench.json"
+RESULTS = "bench-public.json"
 """The file in bench/results that they show."""
 
 _TITLES = {"train": "ImageNet training", "eval": "ImageNet evaluation"}
