@@ -119,9 +119,9 @@ def _failed(iterator: Any, clock: clocks.Clock, start: int, error: BaseException
     for end in ends:
         end(records.epoch(iterator)[0].number)
     paused = clocks.now() - clock.stepping  # that time is left out
-    records.start, records.until, clock.stepping = (
-        each + paused for each in (records.start, records.until, clock.stepping)
-    )
+    records.start += paused
+    records.until += paused
+    clock.stepping += paused
 
 
 def _summary(error: BaseException) -> str:

@@ -25,7 +25,7 @@ _lay_out = UNIT.function(
 Pieces = dict[str, Integers]
 """Offsets and sizes of every picture's memory, int64 [2, n], by kind."""
 
-PIXELS, _STATE, _POINTS = map(PIECES.index, ("pixels", "state", "points"))
+PIXELS, _COEFFICIENTS, _STATE, _POINTS = map(PIECES.index, ("pixels", "coefficients", "state", "points"))
 
 
 class PictureBatch(NamedTuple):
@@ -61,7 +61,7 @@ class PictureBatch(NamedTuple):
     @property
     def cleared(self) -> tuple[int, int]:
         """The part of the working memory that must be zero, a half-open range."""
-        return self.begins[PIECES.index("coefficients")], self.begins[_POINTS]
+        return self.begins[_COEFFICIENTS], self.begins[_POINTS]
 
     def report(self) -> tuple[int, int]:
         """The offset and bytes of the part of scratch memory that the host gets: all states, and then all points."""
