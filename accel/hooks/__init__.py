@@ -15,6 +15,7 @@ from PIL import Image
 
 from accel.hooks import (
     dataloader,
+    interrupts,
     job_runners,
     multiprocessing,
     persistent,
@@ -68,6 +69,7 @@ _HOOKED: tuple[Any, ...] = (
     prefetching,
     multiprocessing,
     ray,
+    interrupts,
 )
 PATCHES: tuple[Patch, ...] = tuple(row for module in _HOOKED for row in module.PATCHES)
 """The rows of all tables."""

@@ -11,11 +11,12 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +97,8 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
 
     _born: int
     about: Sequence[int] = ()
-    on_release: Callable[[], None] | None = None
-    after_fork: Callable[[int], None] | None = None
+    on_release: Callable[[], object] | None = None
+    after_fork: Callable[[int], object] | None = None
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if ending():  # the names of modules may be gone, and the memory goes with the process
@@ -150,7 +151,7 @@ class Results:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Block] = []  # the most recently used first
-        self._lent: dict[int, _Block] = {}  # by the address
+        self._lent: WeakValueDictionary[int, _Block] = WeakValueDictionary()  # by the address
         self._left: list[_Block] = []  # that are not used again
         self._clock = 0
 
@@ -163,16 +164,19 @@ class Results:
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-        return torch.from_numpy(self.lent(size)).view(dtype).view(tuple(shape))
+        return self._lend(size).view(dtype).view(tuple(shape))
 
     def lent(self, size: int) -> npt.NDArray[np.uint8]:
         """Uninitialised bytes, uint8 [size], which begin at a page; all views of them, and tensors, keep them alive."""
+        return self._lend(size).numpy()  # not the lease: its views would be leases, too
+
+    def _lend(self, size: int) -> torch.Tensor:
         block = self._take(size)
-        array: npt.NDArray[np.uint8] = np.ndarray((size,), np.uint8, block.memory)
-        block.born, address = fork.count(), array.__array_interface__["data"][0]
-        self._lent[address] = block
-        weakref.finalize(array, self._give_back, block, address).atexit = False
-        return array
+        own = lease(np.frombuffer(block.memory, np.uint8), size)
+        own.on_release = own.after_fork = partial(self._give_back, block)
+        tensor, block.born = torch.from_numpy(own), fork.count()
+        self._lent[tensor.data_ptr()] = block
+        return tensor
 
     def pages(self, array: npt.NDArray[np.uint8]) -> Block | None:
         """The block that was lent as an array which begins where this one does, to be locked; else None."""
@@ -207,9 +211,8 @@ class Results:
             if (pages := self._left.pop().pages) is not None:
                 pages.end()
 
-    def _give_back(self, block: _Block, address: int) -> None:
+    def _give_back(self, block: _Block, _born: int = 0) -> None:
         # the garbage collector may call this inside any allocation: never wait for the lock, nor for a device
-        self._lent.pop(address, None)
         kept = False
         if block.born == fork.count() and self._lock.acquire(blocking=False):
             idle, total = self._idle, block.size

@@ -3,12 +3,14 @@
 import atexit
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 _SERVER = Path(__file__).with_name("fresh_server.py")
@@ -35,35 +37,32 @@ class Process:
             socket.send_fds(self._connection, [json.dumps(request).encode()], files)
         os.close(writer)
         os.close(errors_writer)
-        self._answers = self._connection.makefile()
+        self._answers = self._connection.makefile("rb", buffering=0)
         self.stdout: IO[str] = os.fdopen(reader)
         self.stderr: IO[str] = os.fdopen(errors)
         self.pid = int(self._answers.readline())
         self.returncode: int | None = None
+        self._texts = ["", ""]
+        self._readers: list[Thread] = []
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """All of its output; raises what ``Popen.communicate`` raises."""
-        import threading
-
-        texts = ["", ""]
+        """All of its output; raises what ``Popen.communicate`` raises, and can then be called again."""
 
         def read(number: int, stream: IO[str]) -> None:
-            texts[number] = stream.read()
+            self._texts[number] = stream.read()
 
-        readers = [
-            threading.Thread(target=read, args=each, daemon=True) for each in enumerate((self.stdout, self.stderr))
-        ]
-        for reader in readers:
-            reader.start()
-        self._connection.settimeout(timeout)
-        try:
-            self.returncode = int(self._answers.readline())
-        except TimeoutError:
-            raise subprocess.TimeoutExpired("a fresh process", timeout or 0) from None
-        for reader in readers:
+        if not self._readers:
+            streams = enumerate((self.stdout, self.stderr))
+            self._readers = [Thread(target=read, args=each, daemon=True) for each in streams]
+            for reader in self._readers:
+                reader.start()
+        if not select.select([self._connection], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("a fresh process", timeout or 0)
+        self.returncode = int(self._answers.readline())
+        for reader in self._readers:
             reader.join(timeout)
         self.close()
-        return texts[0], texts[1]
+        return self._texts[0], self._texts[1]
 
     def close(self) -> None:
         for each in (self.stdout, self.stderr, self._answers, self._connection):
