@@ -132,7 +132,9 @@ class Process(NamedTuple):
         self.bar.say(" ".join(module))
         with log.open("wb") as said:
             words = [python, "-m", *module, *self.words, *options, "--out", str(out)]
-            status = child.run(words, limit, said, ROOT, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+            # numba counts cores when it is imported, which may be while a workload is pinned to one
+            own = {"PYTHONPATH": os.pathsep.join(paths), "NUMBA_NUM_THREADS": str(os.cpu_count())}
+            status = child.run(words, limit, said, ROOT, {**os.environ, **own})
         if status != 0:
             reason = _reason(status, limit, log)
             if status == 1 and reason.startswith(("train: ", f"bench: {OURS.title} ")):

@@ -6,6 +6,7 @@ Linear interpolation does not antialias in any of them; see ``OpenCVArea``. And 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import _GeneratorContextManager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from accel.cli.harness import TensorBatch
-from bench.contestants.contestant import InLoader, Item, batch, part, planes, transformed
-from bench.pipelines import Draw, Pipeline, boxes_after
+from bench.contestants.contestant import Epoch, InLoader, Item, batch, part, planes, transformed
+from bench.pipelines import Draw, Job, Pipeline, boxes_after
 
 Functions = tuple[Callable[..., Any], ...]
 """A library's functions: reading a file; resizing an array to (width, height); flipping it; padding it."""
@@ -78,7 +79,7 @@ class OpenCVArea(OpenCV):
 
 
 class Kornia(OpenCV):
-    """kornia-rs, kornia's way of preparing images on the CPU; it starts no threads for images of this size."""
+    """kornia-rs, kornia's way of preparing images on the CPU."""
 
     key = "kornia"
     title = "kornia-rs"
@@ -89,6 +90,11 @@ class Kornia(OpenCV):
 
     def start_worker(self) -> None:
         """Nothing to set."""
+
+    def open(self, job: Job) -> _GeneratorContextManager[Epoch]:
+        if job.workers:  # they wait for ever for the threads that the process had
+            raise RuntimeError("kornia-rs hangs in workers that are forked by a process that has used it")
+        return super().open(job)
 
     def functions(self) -> Functions:
         import kornia_rs

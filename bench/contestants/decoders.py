@@ -11,6 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bench.contestants.contestant import Contestant, InLoader, planes
 from bench.pipelines import Draw, Pipeline
 
@@ -37,7 +40,13 @@ class Decoder(InLoader):
 
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
         read = self._reader(import_module(self.modules[0]))
-        return lambda file, draw: planes(read(file))
+        return lambda file, draw: planes(_in_color(read(file)))
+
+
+def _in_color(image: Any) -> npt.NDArray[np.uint8]:
+    """An array [height, width, 3]: some return one without channels, or with one, for a grey file."""
+    pixels = np.asarray(image)
+    return pixels if pixels.shape[2:] == (3,) else np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, axis=2)
 
 
 def _of_bytes(decode: Callable[..., Any], **options: Any) -> Callable[[str], Any]:
