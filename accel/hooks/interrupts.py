@@ -1,8 +1,11 @@
-"""``sys.unraisablehook``: an interrupt (Ctrl-C) that arrives in a finalizer comes again a moment later.
+"""``sys.unraisablehook``: an interrupt (Ctrl-C) that arrives in one of accel's finalizers comes again a moment later.
 
 Python prints an exception that is raised in a finalizer, an interrupt's as well, and goes on. accel has finalizers
 where torch has none: they give the memory of batches back. And torch lets other threads run just before it frees a
 tensor's memory. So a loop over a loader spends a few percent of its time where an interrupt would be lost.
+
+What a finalizer of other code loses is left to Python, and so is an interrupt where a program handles SIGINT itself: it
+would be told of two.
 """
 
 from __future__ import annotations
@@ -29,11 +32,21 @@ def _again() -> None:
         _thread.interrupt_main()
 
 
-def _unraisable(original: Callable[[Any], object]) -> Callable[[Any], object]:
-    @wraps(original)
+def _is_ours(error: Any) -> bool:
+    """Whether an interrupt ended a function of accel's that Python itself had called."""
+    if not issubclass(error.exc_type, KeyboardInterrupt) or error.exc_traceback is None or sys.is_finalizing():
+        return False
+    called = error.exc_traceback.tb_frame.f_globals.get("__name__") or ""
+    return called.startswith("accel.") and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _unraisable(original: Callable[[Any], object] | None) -> Callable[[Any], object]:
+    shown = original or sys.__unraisablehook__
+
+    @wraps(shown)
     def unraisable(error: Any) -> object:
-        if not issubclass(error.exc_type, KeyboardInterrupt) or sys.is_finalizing():
-            return original(error)
+        if not _is_ours(error):
+            return shown(error)
         # not by ``threading``, one of whose locks the code that the finalizer has interrupted may hold
         return _thread.start_new_thread(_again, ())
 

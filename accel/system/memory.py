@@ -212,19 +212,14 @@ class Results:
                 pages.end()
 
     def _give_back(self, block: _Block, _born: int = 0) -> None:
-        # the garbage collector may call this inside any allocation: never wait for the lock, nor for a device
-        kept = False
-        if block.born == fork.count() and self._lock.acquire(blocking=False):
-            idle, total = self._idle, block.size
-            for each in idle:
-                total += each.size
-            if total <= (self._IDLE_BYTES if len(idle) < self._IDLE_BLOCKS else self._IDLE_SMALL_BYTES):
-                block.last = self._clock + (self._PATIENCE_SMALL if block.size <= self._SMALL else self._PATIENCE)
-                block.until = time.monotonic() + self._SECONDS
-                idle.insert(0, block)
-                kept = True
-            self._lock.release()
-        if not kept and block.pages is not None:
+        # the garbage collector may call this inside any allocation: it takes no lock, and never waits for a device
+        total = block.size + sum([each.size for each in self._idle])
+        most = self._IDLE_BYTES if len(self._idle) < self._IDLE_BLOCKS else self._IDLE_SMALL_BYTES
+        if block.born == fork.count() and total <= most:
+            block.last = self._clock + (self._PATIENCE_SMALL if block.size <= self._SMALL else self._PATIENCE)
+            block.until = time.monotonic() + self._SECONDS
+            self._idle.insert(0, block)
+        elif block.pages is not None:
             self._left.append(block)
 
 
