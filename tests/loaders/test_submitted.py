@@ -513,6 +513,6 @@ def test_a_thousand_batches_leave_nothing(paths: list[str], fake: Choose) -> Non
         eventually(lambda: counts() == (0, 0))
         Fake.runs.clear()
         eventually(lambda: len(gc.get_objects()) - before < 200)
-        assert threading.active_count() <= threads
+        assert threading.active_count() <= threads + (os.cpu_count() or 1)  # pools start theirs when they are needed
     finally:
         gc.enable()
