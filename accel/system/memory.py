@@ -211,11 +211,14 @@ class Results:
             if (pages := self._left.pop().pages) is not None:
                 pages.end()
 
-    def _give_back(self, block: _Block, _born: int = 0) -> None:
-        # the garbage collector may call this inside any allocation: it takes no lock, and never waits for a device
+    def _give_back(self, block: _Block, born: int | None = None) -> None:
+        """``born``: given if a forked child may use the block as well (``Lease.after_fork``).
+
+        Takes no lock, and never waits for a device: the garbage collector may call this inside any allocation.
+        """
         total = block.size + sum([each.size for each in self._idle])
         most = self._IDLE_BYTES if len(self._idle) < self._IDLE_BLOCKS else self._IDLE_SMALL_BYTES
-        if block.born == fork.count() and total <= most:
+        if born is None and total <= most:
             block.last = self._clock + (self._PATIENCE_SMALL if block.size <= self._SMALL else self._PATIENCE)
             block.until = time.monotonic() + self._SECONDS
             self._idle.insert(0, block)

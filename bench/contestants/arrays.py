@@ -5,8 +5,8 @@ Linear interpolation does not antialias in any of them; see ``OpenCVArea``. And 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import _GeneratorContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -91,10 +91,12 @@ class Kornia(OpenCV):
     def start_worker(self) -> None:
         """Nothing to set."""
 
-    def open(self, job: Job) -> _GeneratorContextManager[Epoch]:
+    @contextmanager
+    def open(self, job: Job) -> Iterator[Epoch]:
         if job.workers:  # they wait for ever for the threads that the process had
             raise RuntimeError("kornia-rs hangs in workers that are forked by a process that has used it")
-        return super().open(job)
+        with super().open(job) as epoch:
+            yield epoch
 
     def functions(self) -> Functions:
         import kornia_rs
